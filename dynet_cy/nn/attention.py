@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import Any, NamedTuple, Union
+from typing import NamedTuple, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -339,12 +339,6 @@ class MultiHeadAttention(Layer):
 
     def _project(self, which: int, x: Expression) -> Expression:
         return self._affine(self._weights[which], x, self._biases[which])
-
-    def _trained(self) -> Any:
-        yield from self._weights
-        yield from (bias for bias in self._biases if bias is not None)
-        if self._distances is not None:
-            yield self._distances
 
     def _take_pytorch(self, weights: Weights) -> None:
         if self.positions is not None:

@@ -14,8 +14,7 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn import Dropout, Embedding, KeysValues, Layer, LayerNorm, Linear
 from dynet_cy.ops import api as ops
-from dynet_cy.pretrained.blocks import ACTIVATIONS
-from dynet_cy.pretrained.caching import CachedAttention
+from dynet_cy.pretrained.blocks import ACTIVATIONS, Attention
 from dynet_cy.pretrained.encoder_decoder import EncoderDecoder
 from dynet_cy.pretrained.settings import KEYS, Settings
 
@@ -94,9 +93,9 @@ class _BartBlock(Layer):
         self.activation = ACTIVATIONS[s.activation]
         self.dropout = Dropout(s.dropout)
         self.inner_dropout = Dropout(inner_dropout)
-        self.attention = CachedAttention(s, self.collection)
+        self.attention = Attention(s, self.collection)
         self.attention_norm = LayerNorm(s.dim, self.collection, s.eps)
-        self.cross = CachedAttention(s, self.collection) if decodes else None
+        self.cross = Attention(s, self.collection) if decodes else None
         self.cross_norm = LayerNorm(s.dim, self.collection, s.eps) if decodes else None
         self.inner = Linear(s.dim, s.hidden_dim, self.collection)
         self.outer = Linear(s.hidden_dim, s.dim, self.collection)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dynet_cy.graph import Expression
-from dynet_cy.nn import Embedding, Layer, Linear
-from dynet_cy.pretrained.distances import bias_of_buckets, square_of_t5_buckets
+from dynet_cy.nn import Layer, Linear, RelativeBias
 from dynet_cy.pretrained.encoder import Encoder
 from dynet_cy.pretrained.heads import TOKEN, HeadPlan
 from dynet_cy.pretrained.settings import KEYS
@@ -211,20 +210,17 @@ class MPNet(Encoder):
     }
     prefix = "mpnet."
     heads = _ROBERTA
-    buckets, farthest = 32, 128  # in `transformers` too, whatever the settings say
 
     def _first_position(self) -> int:
         return 2  # whatever the piece is that fills short texts
 
     def _make_layers(self) -> list[Any]:
-        rows = self.config.size("relative_attention_num_buckets", self.buckets, self.buckets)
-        self.config.check_room("relative_attention_num_buckets", rows, self.settings.heads)
-        self.distances = Embedding(rows, self.settings.heads, self.collection)
+        self.config.only("relative_attention_num_buckets", 32)
+        self.distances = RelativeBias(self.settings.heads, self.collection, 32)
         return super()._make_layers()
 
     def _context(self, columns: int) -> tuple[Expression, ...]:
-        rows = square_of_t5_buckets(columns, self.buckets, self.farthest)
-        return (bias_of_buckets(self.distances.table, rows),)
+        return (self.distances(columns),)
 
     def _further_tables(self) -> list[Layer]:
         return [self.distances]

@@ -10,25 +10,11 @@ import numpy.typing as npt
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn import Dropout, KeysValues, Layer, LayerNorm, Linear
-from dynet_cy.ops import api as ops
-from dynet_cy.pretrained.blocks import ACTIVATIONS
-from dynet_cy.pretrained.caching import CachedAttention
+from dynet_cy.pretrained.blocks import ACTIVATIONS, JointAttention
 from dynet_cy.pretrained.decoder import Decoder
 from dynet_cy.pretrained.settings import KEYS, Settings
 
 __all__ = ["GPT2"]
-
-
-class _JointAttention(CachedAttention):
-    """Attention with one `Linear` for queries, keys and values together."""
-
-    def _add_projections(self, settings: Settings, bias: bool) -> None:
-        self.joint = Linear(settings.dim, 3 * settings.dim, self.collection, bias)
-
-    def _projected(self, x: Expression, first: int) -> tuple[Expression, KeysValues]:
-        joint, dim = self.joint(x), self.heads * self.head_dim
-        query, key, value = (ops.pick_range(joint, i * dim, (i + 1) * dim) for i in range(3))
-        return query, KeysValues(key, value)
 
 
 class _GPTBlock(Layer):
@@ -40,7 +26,7 @@ class _GPTBlock(Layer):
         self.activation = ACTIVATIONS[s.activation]
         self.dropout = Dropout(s.dropout)
         self.attention_norm = LayerNorm(s.dim, self.collection, s.eps)
-        self.attention = _JointAttention(s, self.collection)
+        self.attention = JointAttention(s, self.collection)
         self.norm = LayerNorm(s.dim, self.collection, s.eps)
         self.inner = Linear(s.dim, s.hidden_dim, self.collection)
         self.outer = Linear(s.hidden_dim, s.dim, self.collection)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn import KeysValues, Layer, Linear, RMSNorm
-from dynet_cy.nn.positions import rotate
 from dynet_cy.ops import api as ops
-from dynet_cy.pretrained.blocks import ACTIVATIONS
-from dynet_cy.pretrained.caching import CachedAttention
+from dynet_cy.pretrained.blocks import ACTIVATIONS, Attention
 from dynet_cy.pretrained.config import Config
 from dynet_cy.pretrained.decoder import Decoder
 from dynet_cy.pretrained.settings import KEYS, Settings
@@ -19,34 +19,21 @@ from dynet_cy.pretrained.settings import KEYS, Settings
 __all__ = ["Llama", "Qwen2", "Qwen3"]
 
 
-class _RotaryAttention(CachedAttention):
-    """Attention whose queries and keys are rotated by their positions, and perhaps normalized for each head before."""
+class _NormedAttention(Attention):
+    """Attention whose queries and keys are normalized for each head."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        model: ParameterCollection,
-        base: float,
-        bias: bool,
-        output_bias: bool,
-        norms: bool,
-    ) -> None:
-        super().__init__(settings, model, bias, output_bias)
-        self.base = base
-        self.query_norm = RMSNorm(self.head_dim, self.collection, settings.eps) if norms else None
-        self.key_norm = RMSNorm(self.head_dim, self.collection, settings.eps) if norms else None
+    def __init__(self, settings: Settings, model: ParameterCollection, *args: bool, **options: Any) -> None:
+        super().__init__(settings, model, *args, **options)
+        self.query_norm = RMSNorm(self.head_dim, self.collection, settings.eps)
+        self.key_norm = RMSNorm(self.head_dim, self.collection, settings.eps)
 
-    def _projected(self, x: Expression, first: int) -> tuple[Expression, KeysValues]:
-        queries = self._placed(self.query(x), self.heads, self.query_norm, first)
-        keys = self._placed(self.key(x), self.kv_heads, self.key_norm, first)
-        return queries, KeysValues(keys, self.value(x))
-
-    def _placed(self, x: Expression, heads: int, norm: RMSNorm | None, first: int) -> Expression:
-        if norm is not None:
-            shape, batch = x.dim()
-            columns = shape[1] if len(shape) > 1 else 1
-            x = ops.reshape(norm(ops.reshape(x, (self.head_dim, heads * columns), batch)), shape, batch)
-        return rotate(x, heads, first, self.base)
+    def _project(self, which: int, x: Expression) -> Expression:
+        y = super()._project(which, x)
+        if which > 1:
+            return y
+        shape, batch = y.dim()
+        columns = ops.reshape(y, (self.head_dim, int(np.prod(shape)) // self.head_dim), batch)
+        return ops.reshape((self.key_norm if which else self.query_norm)(columns), shape, batch)
 
 
 class _LlamaBlock(Layer):
@@ -56,7 +43,7 @@ class _LlamaBlock(Layer):
         self,
         settings: Settings,
         model: ParameterCollection,
-        make_attention: Callable[[ParameterCollection], _RotaryAttention],
+        make_attention: Callable[[ParameterCollection], Attention],
         bias: bool,
     ) -> None:
         s = settings
@@ -126,9 +113,9 @@ class Llama(Decoder):
     def _first_position(self) -> None:
         return None
 
-    def _make_attention(self, model: ParameterCollection) -> _RotaryAttention:
+    def _make_attention(self, model: ParameterCollection) -> Attention:
         bias = self.config.flag("attention_bias")
-        return _RotaryAttention(self.settings, model, _base(self.config), bias, bias, False)
+        return Attention(self.settings, model, bias, bias, positions="rotary", base=_base(self.config))
 
     def _make_block(self, number: int) -> Layer:
         return _LlamaBlock(self.settings, self.collection, self._make_attention, self.config.flag("mlp_bias"))
@@ -143,9 +130,9 @@ class Qwen2(Llama):
     model_types = {"qwen2": "Qwen2ForCausalLM"}
     keys = {**Llama.keys, "head_dim": ("", 0), "kv_heads": ("num_key_value_heads", 32)}
 
-    def _make_attention(self, model: ParameterCollection) -> _RotaryAttention:
+    def _make_attention(self, model: ParameterCollection) -> Attention:
         self.config.only("use_sliding_window", False)
-        return _RotaryAttention(self.settings, model, _base(self.config), True, False, False)
+        return Attention(self.settings, model, True, False, positions="rotary", base=_base(self.config))
 
 
 class Qwen3(Llama):
@@ -156,10 +143,10 @@ class Qwen3(Llama):
     model_types = {"qwen3": "Qwen3ForCausalLM"}
     keys = {**Llama.keys, "head_dim": ("head_dim", 128), "kv_heads": ("num_key_value_heads", 32)}
 
-    def _make_attention(self, model: ParameterCollection) -> _RotaryAttention:
+    def _make_attention(self, model: ParameterCollection) -> Attention:
         self.config.only("use_sliding_window", False)
         bias = self.config.flag("attention_bias")
-        return _RotaryAttention(self.settings, model, _base(self.config), bias, bias, True)
+        return _NormedAttention(self.settings, model, bias, bias, positions="rotary", base=_base(self.config))
 
 
 def _base(config: Config) -> float:

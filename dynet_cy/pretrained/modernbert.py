@@ -7,9 +7,8 @@ from typing import Any
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn import Dropout, Layer, LayerNorm, Linear
-from dynet_cy.nn.positions import rotate
 from dynet_cy.ops import api as ops
-from dynet_cy.pretrained.blocks import ACTIVATIONS
+from dynet_cy.pretrained.blocks import ACTIVATIONS, JointAttention
 from dynet_cy.pretrained.config import Config
 from dynet_cy.pretrained.encoder import Embeddings, Encoder
 from dynet_cy.pretrained.heads import HeadPlan
@@ -19,43 +18,6 @@ __all__ = ["ModernBert"]
 
 _FULL, _NEAR = "full_attention", "sliding_attention"
 _BASES = {_FULL: ("global_rope_theta", 160000.0), _NEAR: ("local_rope_theta", 10000.0)}
-
-
-class RotaryAttention(Layer):
-    """Self-attention with one `Linear` for queries, keys and values together, which are rotated by their positions.
-
-    Args:
-        settings: those of the encoder
-        model: where the parameters go
-        base: how fast the angles grow: the greater, the slower
-        window: the greatest distance between two columns of which one attends to the other; None: any
-        bias: whether the linear layers have b
-    """
-
-    def __init__(
-        self, settings: Settings, model: ParameterCollection, base: float, window: int | None, bias: bool
-    ) -> None:
-        s = settings
-        super().__init__(model)
-        self.dim, self.heads, self.base, self.window = s.dim, s.heads, base, window
-        self.dropout = Dropout(s.attention_dropout)
-        self.joint = Linear(s.dim, 3 * s.dim, self.collection, bias)
-        self.output = Linear(s.dim, s.dim, self.collection, bias)
-
-    def __call__(self, x: Expression) -> Expression:
-        """The attention of the columns of x to each other.
-
-        Args:
-            x: shape ``{dim,n}``
-        """
-        joint = self.joint(x)
-        both = rotate(ops.pick_range(joint, 0, 2 * self.dim), 2 * self.heads, 0, self.base)
-        query, key = ops.pick_range(both, 0, self.dim), ops.pick_range(both, self.dim, 2 * self.dim)
-        value = ops.pick_range(joint, 2 * self.dim, 3 * self.dim)
-        found = ops.scaled_dot_product_attention(
-            query, key, value, self.heads, dropout=self.dropout.now, window=self.window
-        )
-        return self.dropout(self.output(found))
 
 
 class _ModernBlock(Layer):
@@ -70,9 +32,9 @@ class _ModernBlock(Layer):
         bias = config.flag("mlp_bias")
         # The vectors of pieces have been normalized.
         self.attention_norm = _norm(s, self.collection, config) if number else None
-        window = config.size("local_attention", 128) // 2 if kind == _NEAR else None
-        base, biased = _base(config, kind), config.flag("attention_bias")
-        self.attention = RotaryAttention(s, self.collection, base, window, biased)
+        window = config.size("local_attention", 128, 2) // 2 if kind == _NEAR else None
+        biased, place = config.flag("attention_bias"), {"base": _base(config, kind), "window": window}
+        self.attention = JointAttention(s, self.collection, biased, biased, positions="rotary", **place)
         self.norm = _norm(s, self.collection, config)
         self.inner = Linear(s.dim, 2 * s.hidden_dim, self.collection, bias)
         self.outer = Linear(s.hidden_dim, s.dim, self.collection, bias)
@@ -83,7 +45,8 @@ class _ModernBlock(Layer):
         Args:
             x: shape ``{dim,n}``
         """
-        x = x + self.attention(x if self.attention_norm is None else self.attention_norm(x))
+        found = self.attention(x if self.attention_norm is None else self.attention_norm(x))
+        x = x + self.attention.dropout(found)
         both = self.inner(self.norm(x))
         value, gate = (ops.pick_range(both, i * self.hidden_dim, (i + 1) * self.hidden_dim) for i in range(2))
         return x + self.outer(self.dropout(ops.cmult(self.activation(value), gate)))

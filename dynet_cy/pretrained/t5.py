@@ -5,15 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
-
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
-from dynet_cy.nn import Dropout, Embedding, KeysValues, Layer, Linear, RMSNorm
+from dynet_cy.nn import Dropout, KeysValues, Layer, Linear, RelativeBias, RMSNorm
 from dynet_cy.ops import api as ops
-from dynet_cy.pretrained.blocks import ACTIVATIONS
-from dynet_cy.pretrained.caching import CachedAttention
-from dynet_cy.pretrained.distances import bias_of_buckets, square_of_t5_buckets, t5_buckets
+from dynet_cy.pretrained.blocks import ACTIVATIONS, Attention
 from dynet_cy.pretrained.encoder_decoder import EncoderDecoder
 from dynet_cy.pretrained.settings import KEYS, Settings
 
@@ -37,9 +33,9 @@ class _T5Block(Layer):
         self.activation = ACTIVATIONS[s.activation]
         self.dropout = Dropout(s.dropout)
         self.attention_norm = RMSNorm(s.dim, self.collection, s.eps)
-        self.attention = CachedAttention(s, self.collection, False, False, 1.0)
+        self.attention = Attention(s, self.collection, False, False, scale=1.0)
         self.cross_norm = RMSNorm(s.dim, self.collection, s.eps) if decodes else None
-        self.cross = CachedAttention(s, self.collection, False, False, 1.0) if decodes else None
+        self.cross = Attention(s, self.collection, False, False, scale=1.0) if decodes else None
         self.norm = RMSNorm(s.dim, self.collection, s.eps)
         self.gate: Any = Linear(s.dim, s.hidden_dim, self.collection, False) if gated else None
         self.gated_inner: Any = Linear(s.dim, s.hidden_dim, self.collection, False) if gated else None
@@ -55,7 +51,7 @@ class _T5Block(Layer):
         self, x: Expression, past: KeysValues | None, memory: KeysValues, bias: Expression
     ) -> tuple[Expression, KeysValues]:
         """The next columns of the decoder, and keys and values of all."""
-        found, past = self.attention.step(self.attention_norm(x), past, bias)
+        found, past = self.attention.step(self.attention_norm(x), past, bias=bias)
         x = x + self.dropout(found)
         if self.cross is not None and self.cross_norm is not None:
             x = x + self.dropout(self.cross(self.cross_norm(x), memory))
@@ -140,11 +136,11 @@ class T5(EncoderDecoder):
 
     def _make_layers(self) -> list[Any]:
         s, config = self.settings, self.config
-        self.buckets = config.size("relative_attention_num_buckets", 32, 4)
-        self.farthest = config.size("relative_attention_max_distance", 128, self.buckets)
-        config.check_room("relative_attention_num_buckets", self.buckets, s.heads)
-        self.distances = Embedding(self.buckets, s.heads, self.collection)
-        self.decoder_distances = Embedding(self.buckets, s.heads, self.collection)
+        buckets = config.size("relative_attention_num_buckets", 32, 4)
+        farthest = config.size("relative_attention_max_distance", 128, buckets)
+        config.check_room("relative_attention_num_buckets", buckets, s.heads)
+        self.distances = RelativeBias(s.heads, self.collection, buckets, farthest)
+        self.decoder_distances = RelativeBias(s.heads, self.collection, buckets, farthest, False)
         found = super()._make_layers()
         self.norm = RMSNorm(s.dim, self.collection, s.eps)
         self.decoder_norm = RMSNorm(s.dim, self.collection, s.eps)
@@ -160,7 +156,7 @@ class T5(EncoderDecoder):
         return _T5Block(self.settings, self.collection, self.gated, True)
 
     def _context(self, columns: int) -> tuple[Expression, ...]:
-        return (bias_of_buckets(self.distances.table, square_of_t5_buckets(columns, self.buckets, self.farthest)),)
+        return (self.distances(columns),)
 
     def _finished(self, states: list[Expression]) -> list[Expression]:
         return [*states[:-1], self.norm(states[-1])]
@@ -173,9 +169,7 @@ class T5(EncoderDecoder):
         return found
 
     def _decoder_context(self, first: int, columns: int) -> tuple[Expression, ...]:
-        distances = np.arange(first + columns)[:, None] - (first + np.arange(columns))
-        rows = t5_buckets(distances, self.buckets, self.farthest, False)
-        return (bias_of_buckets(self.decoder_distances.table, rows),)
+        return (self.decoder_distances(first + columns, columns, first),)
 
     def _decoder_finished(self, x: Expression) -> Expression:
         return self.decoder_norm(x)
