@@ -122,7 +122,6 @@ class MultiHeadAttention(Layer):
         self.kv_heads = self._size(self.heads if kv_heads is None else kv_heads, "kv_heads")
         self.window = None if window is None else self._size(window, "window")
         self.base = float(base) if isinstance(base, (int, float)) else tuple(float(angle) for angle in base)
-        self.scale = None if scale is None else float(scale)
         if self.heads % self.kv_heads:
             raise ValueError(f"MultiHeadAttention: {kv_heads} kv_heads do not divide {heads} heads")
         if head_dim is None and self.dim % self.heads:
@@ -131,6 +130,7 @@ class MultiHeadAttention(Layer):
             expected = "expected None, 'rotary' or 'relative'"
             raise ValueError(f"MultiHeadAttention: argument positions: {expected}, got {positions!r}")
         self.head_dim = self._size(self.dim // self.heads if head_dim is None else head_dim, "head_dim")
+        self.scale = self.head_dim**-0.5 if scale is None else float(scale)
         if positions == "rotary" and self.head_dim % 2:
             got = f"{dim} / {heads}" if head_dim is None else head_dim
             raise ValueError(f"MultiHeadAttention: rotary positions need an even dim / heads, got {got}")

@@ -46,8 +46,8 @@ class Attention(MultiHeadAttention):
     ) -> None:
         s = settings
         self.output_bias = output_bias
-        heads = {"kv_heads": s.kv_heads, "head_dim": s.head_dim}
-        super().__init__(s.dim, s.heads, model, s.attention_dropout, bias, **heads, **options)
+        options = {"kv_heads": s.kv_heads, "head_dim": s.head_dim, **options}
+        super().__init__(s.dim, s.heads, model, s.attention_dropout, bias, **options)
 
     def _add_projections(self, bias: bool) -> None:
         inner, shared = self.heads * self.head_dim, self.kv_heads * self.head_dim
@@ -83,35 +83,102 @@ class JointAttention(Attention):
         return self.output(x)  # the others are projected together
 
 
+Maker = Callable[[ParameterCollection], Any]
+
+
 class Block(Layer):
-    """A layer of BERT: attention, then two linear layers, both with a residual connection and a norm after it.
+    """Attention, in a decoder also to an encoder's vectors, then a feed-forward part, each with a residual connection,
+    and a norm after it, as in BERT, or before it.
 
     Args:
-        settings: those of the encoder
+        settings: those of the model
         model: where the parameters go
+        attention: makes the attention; None, the default: an `Attention`
+        norm: makes a norm; None, the default: a `LayerNorm`
+        norm_first: whether norms come before
+        causal: whether columns attend to the previous ones only
+        cross: makes the attention to an encoder's vectors; None, the default: there is none
+        gated: whether the feed-forward part has a gate
+        bias: whether its layers have b
+        inner_dropout: the rate of dropout within it
     """
 
-    def __init__(self, settings: Settings, model: ParameterCollection) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        model: ParameterCollection,
+        attention: Maker | None = None,
+        norm: Maker | None = None,
+        *,
+        norm_first: bool = False,
+        causal: bool = False,
+        cross: Maker | None = None,
+        gated: bool = False,
+        bias: bool = True,
+        inner_dropout: float = 0.0,
+    ) -> None:
         s = settings
         super().__init__(model)
+        make = norm or (lambda place: LayerNorm(s.dim, place, s.eps))
+        self.norm_first, self.causal = norm_first, causal
         self.activation = ACTIVATIONS[s.activation]
         self.dropout = Dropout(s.dropout)
-        self.attention = self._attention(s)
-        self.attention_norm = LayerNorm(s.dim, self.collection, s.eps)
-        self.inner = Linear(s.dim, s.hidden_dim, self.collection)
-        self.outer = Linear(s.hidden_dim, s.dim, self.collection)
-        self.output_norm = LayerNorm(s.dim, self.collection, s.eps)
-
-    def _attention(self, settings: Settings) -> Attention:
-        return Attention(settings, self.collection)
+        self.inner_dropout = Dropout(inner_dropout)
+        self.attention = Attention(s, self.collection) if attention is None else attention(self.collection)
+        self.attention_norm = make(self.collection)
+        self.cross = self.cross_norm = None
+        if cross is not None:
+            self.cross, self.cross_norm = cross(self.collection), make(self.collection)
+        self.gate: Any = Linear(s.dim, s.hidden_dim, self.collection, bias) if gated else None
+        self.inner = Linear(s.dim, s.hidden_dim, self.collection, bias)
+        self.outer = Linear(s.hidden_dim, s.dim, self.collection, bias)
+        if norm_first:
+            self.norm = make(self.collection)
+        else:
+            self.output_norm = make(self.collection)
 
     def __call__(self, x: Expression, bias: Expression | None = None) -> Expression:
-        """The columns, each with information from the others.
+        """The columns, each with information from the others, or from the previous ones.
 
         Args:
             x: shape ``{dim,n}``
             bias: that of attention
         """
-        x = self.attention_norm.after(x, self.attention(x, bias=bias), self.dropout.now)
-        found = self.outer(self.activation(self.inner(x)))
-        return self.output_norm.after(x, found, self.dropout.now)
+        found = self.attention(self._before(self.attention_norm, x), causal=self.causal, bias=bias)
+        return self._fed(self._after(self.attention_norm, x, found))
+
+    def step(
+        self,
+        x: Expression,
+        past: KeysValues | None = None,
+        memory: KeysValues | None = None,
+        bias: Expression | None = None,
+    ) -> tuple[Expression, KeysValues]:
+        """The next columns of a decoder, and keys and values of all.
+
+        Args:
+            x: shape ``{dim}`` or ``{dim,m}``
+            past: keys and values of the previous columns; None at the beginning
+            memory: those of the encoder's vectors, if there is attention to them
+            bias: that of attention
+        """
+        found, past = self.attention.step(self._before(self.attention_norm, x), past, bias=bias)
+        x = self._after(self.attention_norm, x, found)
+        if self.cross is not None:
+            x = self._after(self.cross_norm, x, self.cross(self._before(self.cross_norm, x), memory))
+        return self._fed(x), past
+
+    def _fed(self, x: Expression) -> Expression:
+        norm = self.norm if self.norm_first else self.output_norm
+        y = self._before(norm, x)
+        hidden = self.inner(y)
+        hidden = self.activation(hidden) if self.gate is None else ops.cmult(self.activation(self.gate(y)), hidden)
+        return self._after(norm, x, self.outer(self.inner_dropout(hidden)))
+
+    def _before(self, norm: Any, x: Expression) -> Expression:
+        """The input of a part."""
+        return norm(x) if self.norm_first else x
+
+    def _after(self, norm: Any, x: Expression, found: Expression) -> Expression:
+        """x plus the result of a part."""
+        return x + self.dropout(found) if self.norm_first else norm.after(x, found, self.dropout.now)

@@ -106,15 +106,6 @@ class DisentangledAttention(Attention):
         return ops.reshape(parts, (rows, columns), self.heads)
 
 
-class _DebertaBlock(Block):
-    def __init__(self, settings: Settings, model: ParameterCollection, kinds: Collection[str], shared: bool) -> None:
-        self.kinds, self.shared = kinds, shared
-        super().__init__(settings, model)
-
-    def _attention(self, settings: Settings) -> Attention:
-        return DisentangledAttention(settings, self.collection, self.kinds, self.shared)
-
-
 class _NearColumns(Layer):
     """Adds what a convolution makes of the vectors of pieces to the result of the first block, and normalizes."""
 
@@ -204,7 +195,8 @@ class Deberta(Encoder):
         return super()._make_layers()
 
     def _make_block(self, number: int) -> Layer:
-        return _DebertaBlock(self.settings, self.collection, self._kinds(), self.config.flag("share_att_key"))
+        s, kinds, shared = self.settings, self._kinds(), self.config.flag("share_att_key")
+        return Block(s, self.collection, lambda place: DisentangledAttention(s, place, kinds, shared))
 
     def _kinds(self) -> tuple[str, ...]:
         """Which products with distances count."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Union
 
@@ -57,18 +58,7 @@ class Tables(Layer):
 
 
 class Generator(Encoder):
-    """The base class of `Decoder` and `EncoderDecoder`: scores of the piece to come, and generation.
-
-    Args:
-        config: the settings in `config.json`, as a dictionary or in JSON
-        model: where the parameters go
-        head: whether there is a matrix for the scores; models whose scores are products with the table of pieces
-            (`tie_word_embeddings`) need none
-        fill: see `Encoder`
-
-    Raises:
-        ModelFileError: a setting is missing or out of its range
-    """
+    """The base class of `Decoder` and `EncoderDecoder`: scores of the piece to come, and generation."""
 
     tied: ClassVar[bool] = False
     """Whether scores are products with the table of pieces where `config.json` does not say it."""
@@ -119,13 +109,13 @@ class Generator(Encoder):
         found: Expression = self.head(x)
         return found
 
+    @abc.abstractmethod
     def _begin(self, ids: list[int]) -> tuple[Any, int]:
         """The state with which the text begins that follows some pieces, and the piece before it."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _go_on(self, state: Any, ids: Any) -> tuple[Expression, Any]:
         """A step of several continuations, the batch elements of a state, each with one piece."""
-        raise NotImplementedError
 
     def _usual_options(self) -> dict[str, Any]:
         """Options of `generate` that the settings ask for."""
@@ -193,14 +183,9 @@ class Decoder(Generator):
     An architecture is a derived class, as for `Encoder`.
 
     Args:
-        config: the settings in `config.json`, as a dictionary or in JSON
-        model: where the parameters go
+        config, model, fill: see `Encoder`
         head: whether there is a matrix for the scores; models whose scores are products with the table of pieces
             (`tie_word_embeddings`) need none
-        fill: see `Encoder`
-
-    Raises:
-        ModelFileError: a setting is missing or out of its range
 
     Example:
         >>> config = dict(vocab_size=10, n_embd=8, n_layer=1, n_head=2, n_positions=16)
@@ -211,12 +196,12 @@ class Decoder(Generator):
 
     def _make_layers(self) -> list[Any]:
         found = super()._make_layers()
-        self.norm = self._make_norm()
+        self.norm = self._make_norm(self.collection)
         return found
 
-    def _make_norm(self) -> Layer:
+    @abc.abstractmethod
+    def _make_norm(self, model: ParameterCollection) -> Layer:
         """The norm after the last block."""
-        raise NotImplementedError
 
     # ---- vectors and scores
 

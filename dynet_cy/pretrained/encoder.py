@@ -116,7 +116,8 @@ class Encoder(Layer):
     """The values of `model_type` in `config.json` that mean this class, and for each the class in `transformers`."""
     keys: ClassVar[Mapping[str, tuple[str, Any]]] = KEYS
     """The name of each setting in `config.json`, and its value where it is missing."""
-    names: ClassVar[Table] = {}
+    kind: str | None = None
+    names: Table = {}
     """The names of the modules; see `dynet_cy.pretrained.names`."""
     heads: ClassVar[Mapping[str, HeadPlan]] = {}
     """What there is for each kind of head."""
@@ -145,7 +146,6 @@ class Encoder(Layer):
         self.layers = self._make_layers()
         self.pooler: Linear | None = None
         self.kind = head
-        self.head_names: Table = {}
         self.labels: list[str] = []
         self.head: Any = None
         self._add_top(bool(pooler))
@@ -201,7 +201,7 @@ class Encoder(Layer):
             self.config.only("tie_word_embeddings", True)
         else:
             self.labels = labels_of(self.config)
-        self.head_names = plan.names
+        self.names = {**self.names, **plan.names}
         if kind == "sequence" and self.pooler is None and "pooler" in self.names and "head.dense" not in plan.names:
             self.pooler = Linear(self.settings.dim, self.settings.dim, self.collection)
         self.head = Head(self.settings, self.collection, plan, len(self.labels) or None, self._head_dropout(kind))
@@ -216,7 +216,7 @@ class Encoder(Layer):
 
     def _text_vector(self, x: Expression) -> Expression:
         """The vector of a text that the head for its labels reads, from those of the pieces."""
-        return ops.pick(x, 0, 1) if self.pooler is None or "head.dense" in self.head_names else self.pooled(x)
+        return ops.pick(x, 0, 1) if self.pooler is None or self.head.dense is not None else self.pooled(x)
 
     def _first_position(self) -> int | None:
         """The row of the first position; None: there are no positions."""
@@ -524,7 +524,8 @@ class Encoder(Layer):
             decay: from above 0 to 1
 
         Raises:
-            ValueError: `decay` is something else, or a parameter belongs to another trainer or to a group already
+            ValueError: `decay` is something else, or a parameter belongs to another trainer or to a group already; no
+                group is made then
 
         Example:
             >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
@@ -534,11 +535,22 @@ class Encoder(Layer):
             >>> [group.learning_rate for group in trainer.groups]
             [5e-05, 2.5e-05]
         """
+        name = f"{type(self).__name__}.layerwise"
         if not 0 < decay <= 1:
-            raise ValueError(f"{type(self).__name__}.layerwise: argument decay: expected above 0 to 1, got {decay!r}")
+            raise ValueError(f"{name}: argument decay: expected above 0 to 1, got {decay!r}")
         tables = [part for part in (self.embeddings, self.projection, *self._further_tables()) if part is not None]
+        parts = [*self.layers[::-1], tables]
+        grouped = {name for group in trainer.groups for name in group.names}
+        inside = [stored for part in parts for layer in _layers_in(part) for stored in layer.parameters()]
+        taken = next((stored.name() for stored in inside if stored.name() in grouped), None)
+        if taken is not None:
+            raise ValueError(
+                f"{name}: {taken} is in a group of the trainer already: call `layerwise` before other groups are made, "
+                "or give trainer.group_by_name a rule with all settings for each layer, such as "
+                f"{{'*layers.0.*.b': {{'learning_rate': {trainer.learning_rate * decay:g}, 'weight_decay': 0}}, ...}}"
+            )
         rate = trainer.learning_rate
-        for depth, part in enumerate([*self.layers[::-1], tables], 1):
+        for depth, part in enumerate(parts, 1):
             trainer.group(part, learning_rate=rate * decay**depth)
 
     def _further_tables(self) -> list[Any]:
@@ -621,7 +633,7 @@ class Encoder(Layer):
             >>> bert.tensor_name("layers.0.inner.W")
             'encoder.layer.0.intermediate.dense.weight'
         """
-        found = tensor_name({**self.names, **self.head_names, "mixtures.*": "mixtures.*"}, parameter)
+        found = tensor_name({**self.names, "mixtures.*": "mixtures.*"}, parameter)
         if found is None:
             name = type(self).__name__
             raise ValueError(f"{name}: files have no name for {parameter}; an adapter is merged first, or saved alone")
@@ -638,3 +650,8 @@ class Encoder(Layer):
 
     def _inside(self) -> list[str]:
         return []
+
+
+def _layers_in(part: Any) -> list[Any]:
+    """A layer, or those of a list."""
+    return [part] if isinstance(part, Layer) else list(part)

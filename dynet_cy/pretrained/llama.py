@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
-from dynet_cy.nn import KeysValues, Layer, Linear, RMSNorm
+from dynet_cy.nn import Layer, RMSNorm
 from dynet_cy.ops import api as ops
-from dynet_cy.pretrained.blocks import ACTIVATIONS, Attention
+from dynet_cy.pretrained.blocks import Attention, Block
 from dynet_cy.pretrained.config import Config
 from dynet_cy.pretrained.decoder import Decoder
-from dynet_cy.pretrained.settings import KEYS, Settings
+from dynet_cy.pretrained.settings import PLAIN_KEYS, Settings
 
 __all__ = ["Llama", "Qwen2", "Qwen3"]
 
@@ -36,38 +35,6 @@ class _NormedAttention(Attention):
         return ops.reshape((self.key_norm if which else self.query_norm)(columns), shape, batch)
 
 
-class _LlamaBlock(Layer):
-    """Attention, then a feed-forward part with a gate, both with a norm before and a residual connection."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        model: ParameterCollection,
-        make_attention: Callable[[ParameterCollection], Attention],
-        bias: bool,
-    ) -> None:
-        s = settings
-        super().__init__(model)
-        self.activation = ACTIVATIONS[s.activation]
-        self.attention_norm = RMSNorm(s.dim, self.collection, s.eps)
-        self.attention = make_attention(self.collection)
-        self.norm = RMSNorm(s.dim, self.collection, s.eps)
-        self.gate = Linear(s.dim, s.hidden_dim, self.collection, bias)
-        self.inner = Linear(s.dim, s.hidden_dim, self.collection, bias)
-        self.outer = Linear(s.hidden_dim, s.dim, self.collection, bias)
-
-    def __call__(self, x: Expression) -> Expression:
-        """The columns, each with information from the previous ones."""
-        return self.step(x)[0]
-
-    def step(self, x: Expression, past: KeysValues | None = None) -> tuple[Expression, KeysValues]:
-        """The same for the next columns, and keys and values of all."""
-        found, past = self.attention.step(self.attention_norm(x), past)
-        x = x + found
-        y = self.norm(x)
-        return x + self.outer(ops.cmult(self.activation(self.gate(y)), self.inner(y))), past
-
-
 class Llama(Decoder):
     """Llama 1 to 3 without scaled positions (Touvron et al., 2023), SmolLM 1 and 2, and others with this architecture.
     See `Encoder` and `Decoder` for arguments and methods.
@@ -81,12 +48,10 @@ class Llama(Decoder):
 
     model_types = {"llama": "LlamaForCausalLM"}
     keys = {
-        **KEYS,
-        "embedding_dim": ("", 0),
+        **PLAIN_KEYS,
         "head_dim": ("head_dim", 0),
         "kv_heads": ("num_key_value_heads", 0),
         "positions": ("max_position_embeddings", 2048),
-        "types": ("", 0),
         "activation": ("hidden_act", "silu"),
         "eps": ("rms_norm_eps", 1e-6),
         "dropout": ("", 0.0),
@@ -118,10 +83,12 @@ class Llama(Decoder):
         return Attention(self.settings, model, bias, bias, positions="rotary", base=_base(self.config))
 
     def _make_block(self, number: int) -> Layer:
-        return _LlamaBlock(self.settings, self.collection, self._make_attention, self.config.flag("mlp_bias"))
+        s, bias = self.settings, self.config.flag("mlp_bias")
+        parts = (self._make_attention, self._make_norm)
+        return Block(s, self.collection, *parts, norm_first=True, causal=True, gated=True, bias=bias)
 
-    def _make_norm(self) -> Layer:
-        return RMSNorm(self.settings.dim, self.collection, self.settings.eps)
+    def _make_norm(self, model: ParameterCollection) -> Layer:
+        return RMSNorm(self.settings.dim, model, self.settings.eps)
 
 
 class Qwen2(Llama):

@@ -12,7 +12,7 @@ from dynet_cy.pretrained.blocks import ACTIVATIONS, JointAttention
 from dynet_cy.pretrained.config import Config
 from dynet_cy.pretrained.encoder import Embeddings, Encoder
 from dynet_cy.pretrained.heads import HeadPlan
-from dynet_cy.pretrained.settings import KEYS, Settings
+from dynet_cy.pretrained.settings import PLAIN_KEYS, Settings
 
 __all__ = ["ModernBert"]
 
@@ -59,9 +59,7 @@ class ModernBert(Encoder):
 
     model_types = {"modernbert": "ModernBertModel"}
     keys = {
-        **KEYS,
-        "embedding_dim": ("", 0),
-        "types": ("", 0),
+        **PLAIN_KEYS,
         "positions": ("max_position_embeddings", 8192),
         "activation": ("hidden_activation", "gelu"),
         "eps": ("norm_eps", 1e-5),

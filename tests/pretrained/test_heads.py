@@ -188,7 +188,12 @@ def test_scores_of_a_long_text(tmp_path):
     ("settings", "arguments", "error", "message"),
     [
         ({}, {"head": "masked"}, ModelMismatchError, "there is no cls.predictions"),
-        ({}, {"head": "sequence"}, ModelMismatchError, "there is no bert.pooler.dense.weight; `labels=` makes a new head"),
+        (
+            {},
+            {"head": "sequence"},
+            ModelMismatchError,
+            "there is no bert.pooler.dense.weight; `labels=` makes a new head",
+        ),
         ({}, {"head": "tagger"}, ValueError, "argument head: expected one of masked, sequence, token, got 'tagger'"),
         ({}, {"labels": 3}, ValueError, "argument labels: expected head='sequence' or head='token'"),
         ({}, {"head": "masked", "labels": 3}, ValueError, "argument labels"),
