@@ -11,11 +11,11 @@ from dynet_cy.model import ParameterCollection
 from dynet_cy.nn import Layer, RMSNorm
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.blocks import Attention, Block
-from dynet_cy.pretrained.config import Config
 from dynet_cy.pretrained.decoder import Decoder
+from dynet_cy.pretrained.positions import layer_kinds, rotary
 from dynet_cy.pretrained.settings import PLAIN_KEYS, Settings
 
-__all__ = ["Llama", "Qwen2", "Qwen3"]
+__all__ = ["Llama", "Qwen2", "Qwen3", "SmolLM3"]
 
 
 class _NormedAttention(Attention):
@@ -36,7 +36,7 @@ class _NormedAttention(Attention):
 
 
 class Llama(Decoder):
-    """Llama 1 to 3 without scaled positions (Touvron et al., 2023), SmolLM 1 and 2, and others with this architecture.
+    """Llama 1 to 3 (Touvron et al., 2023; Grattafiori et al., 2024), SmolLM 1 and 2, and others with this architecture.
     See `Encoder` and `Decoder` for arguments and methods.
 
     Example:
@@ -58,6 +58,8 @@ class Llama(Decoder):
         "attention_dropout": ("attention_dropout", 0.0),
     }
     prefix = "model."
+    attention: type[Attention] = Attention
+    base = 10000.0
     names = {
         "embeddings.pieces": "embed_tokens",
         "layers.*.attention_norm": "layers.*.input_layernorm",
@@ -78,14 +80,31 @@ class Llama(Decoder):
     def _first_position(self) -> None:
         return None
 
-    def _make_attention(self, model: ParameterCollection) -> Attention:
-        bias = self.config.flag("attention_bias")
-        return Attention(self.settings, model, bias, bias, positions="rotary", base=_base(self.config))
-
     def _make_block(self, number: int) -> Layer:
-        s, bias = self.settings, self.config.flag("mlp_bias")
-        parts = (self._make_attention, self._make_norm)
+        s, config = self.settings, self.config
+        options: dict[str, Any] = {"window": self._window(number)}
+        if self._turns(number):
+            options |= rotary(config, s.head_dim, self.base)
+        biases = self._biases()
+
+        def attention(model: ParameterCollection) -> Attention:
+            return self.attention(s, model, *biases, **options)
+
+        parts, bias = (attention, self._make_norm), config.flag("mlp_bias")
         return Block(s, self.collection, *parts, norm_first=True, causal=True, gated=True, bias=bias)
+
+    def _biases(self) -> tuple[bool, bool]:
+        """Whether queries, keys and values have b, and whether the results of attention have it."""
+        bias = self.config.flag("attention_bias")
+        return bias, bias
+
+    def _turns(self, number: int) -> bool:
+        """Whether a block has rotary positions."""
+        return True
+
+    def _window(self, number: int) -> int | None:
+        """The greatest distance of columns to which those of a block attend."""
+        return None
 
     def _make_norm(self, model: ParameterCollection) -> Layer:
         return RMSNorm(self.settings.dim, model, self.settings.eps)
@@ -97,32 +116,53 @@ class Qwen2(Llama):
     model_types = {"qwen2": "Qwen2ForCausalLM"}
     keys = {**Llama.keys, "head_dim": ("", 0), "kv_heads": ("num_key_value_heads", 32)}
 
-    def _make_attention(self, model: ParameterCollection) -> Attention:
-        self.config.only("use_sliding_window", False)
-        return Attention(self.settings, model, True, False, positions="rotary", base=_base(self.config))
+    def _biases(self) -> tuple[bool, bool]:
+        return True, False
+
+    def _window(self, number: int) -> int | None:
+        if not self.config.flag("use_sliding_window"):
+            return None
+        near = layer_kinds(self.config, [self._is_near(i) for i in range(self.settings.layers)])[number]
+        return self.config.size("sliding_window", 4096, 2) - 1 if near else None
+
+    def _is_near(self, number: int) -> bool:
+        """Whether columns of a block attend to near ones only, where the settings do not say it."""
+        return number >= self.config.size("max_window_layers", 28, 0)
 
 
-class Qwen3(Llama):
+class Qwen3(Qwen2):
     """Qwen 3 (Qwen Team, 2025), which normalizes queries and keys. See `Encoder` and `Decoder` for arguments and
     methods.
     """
 
     model_types = {"qwen3": "Qwen3ForCausalLM"}
-    keys = {**Llama.keys, "head_dim": ("head_dim", 128), "kv_heads": ("num_key_value_heads", 32)}
+    keys = {**Qwen2.keys, "head_dim": ("head_dim", 128)}
+    attention = _NormedAttention
 
-    def _make_attention(self, model: ParameterCollection) -> Attention:
-        self.config.only("use_sliding_window", False)
-        bias = self.config.flag("attention_bias")
-        return _NormedAttention(self.settings, model, bias, bias, positions="rotary", base=_base(self.config))
+    def _biases(self) -> tuple[bool, bool]:
+        return Llama._biases(self)
 
 
-def _base(config: Config) -> float:
-    """The base of rotary positions, from the settings of newer files or of older ones."""
-    newer = config.get("rope_parameters")
-    given: Any = config.get("rope_scaling", {}) if newer is None else newer
-    if not isinstance(given, dict):
-        raise config.wrong("rope_scaling" if newer is None else "rope_parameters", "settings of rotary positions")
-    inner = Config(given, f"{config.source}, settings of rotary positions")
-    inner.only("type", "default")
-    inner.only("rope_type", "default")
-    return inner.number("rope_theta", config.number("rope_theta", 10000.0))
+class SmolLM3(Qwen2):
+    """SmolLM 3 (Hugging Face, 2025), whose every fourth block has no positions. See `Encoder` and `Decoder` for
+    arguments and methods.
+    """
+
+    model_types = {"smollm3": "SmolLM3ForCausalLM"}
+    keys = {**Llama.keys, "head_dim": ("head_dim", 0), "kv_heads": ("num_key_value_heads", 4)}
+    tied = True
+    base = 2000000.0
+
+    def _biases(self) -> tuple[bool, bool]:
+        return Llama._biases(self)
+
+    def _turns(self, number: int) -> bool:
+        given = self.config.get("no_rope_layers")
+        if given is None:
+            return (number + 1) % self.config.size("no_rope_layer_interval", 4) != 0
+        if not isinstance(given, list) or len(given) < self.settings.layers or not set(given) <= {0, 1}:
+            raise self.config.wrong("no_rope_layers", f"{self.settings.layers} of 0 and 1")
+        return bool(given[number])
+
+    def _is_near(self, number: int) -> bool:
+        return not self._turns(number)

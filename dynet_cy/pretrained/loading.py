@@ -24,7 +24,7 @@ from dynet_cy.pretrained.decoder import Generator
 from dynet_cy.pretrained.encoder import Encoder
 from dynet_cy.pretrained.gpt import GPT2
 from dynet_cy.pretrained.heads import KINDS, Labels, with_labels
-from dynet_cy.pretrained.llama import Llama, Qwen2, Qwen3
+from dynet_cy.pretrained.llama import Llama, Qwen2, Qwen3, SmolLM3
 from dynet_cy.pretrained.modernbert import ModernBert
 from dynet_cy.pretrained.names import older_name
 from dynet_cy.pretrained.t5 import T5
@@ -36,7 +36,7 @@ __all__ = ["ARCHITECTURES", "load"]
 FileName = Union[str, "os.PathLike[str]"]
 
 _ENCODERS: tuple[type[Encoder], ...] = (Bert, Roberta, Electra, DistilBert, Albert, MPNet, Deberta, ModernBert)
-_DECODERS: tuple[type[Encoder], ...] = (GPT2, Llama, Qwen2, Qwen3, T5, Bart, Marian)
+_DECODERS: tuple[type[Encoder], ...] = (GPT2, Llama, Qwen2, Qwen3, SmolLM3, T5, Bart, Marian)
 _CLASSES = (*_ENCODERS, *_DECODERS)
 ARCHITECTURES: dict[str, type[Encoder]] = {name: cls for cls in _CLASSES for name in cls.model_types}
 """The class for each `model_type`."""

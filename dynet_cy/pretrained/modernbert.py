@@ -12,12 +12,12 @@ from dynet_cy.pretrained.blocks import ACTIVATIONS, JointAttention
 from dynet_cy.pretrained.config import Config
 from dynet_cy.pretrained.encoder import Embeddings, Encoder
 from dynet_cy.pretrained.heads import HeadPlan
+from dynet_cy.pretrained.positions import FULL, NEAR, layer_kinds
 from dynet_cy.pretrained.settings import PLAIN_KEYS, Settings
 
 __all__ = ["ModernBert"]
 
-_FULL, _NEAR = "full_attention", "sliding_attention"
-_BASES = {_FULL: ("global_rope_theta", 160000.0), _NEAR: ("local_rope_theta", 10000.0)}
+_BASES = {FULL: ("global_rope_theta", 160000.0), NEAR: ("local_rope_theta", 10000.0)}
 
 
 class _ModernBlock(Layer):
@@ -32,7 +32,7 @@ class _ModernBlock(Layer):
         bias = config.flag("mlp_bias")
         # The vectors of pieces have been normalized.
         self.attention_norm = _norm(s, self.collection, config) if number else None
-        window = config.size("local_attention", 128, 2) // 2 if kind == _NEAR else None
+        window = config.size("local_attention", 128, 2) // 2 if kind == NEAR else None
         biased, place = config.flag("attention_bias"), {"base": _base(config, kind), "window": window}
         self.attention = JointAttention(s, self.collection, biased, biased, positions="rotary", **place)
         self.norm = _norm(s, self.collection, config)
@@ -101,8 +101,9 @@ class ModernBert(Encoder):
         return super()._make_layers()
 
     def _make_block(self, number: int) -> Layer:
-        kind = _kinds(self.config, self.settings.layers)[number]
-        return _ModernBlock(self.settings, self.collection, self.config, number, kind)
+        every = self.config.size("global_attn_every_n_layers", 3)
+        near = layer_kinds(self.config, [i % every > 0 for i in range(self.settings.layers)])[number]
+        return _ModernBlock(self.settings, self.collection, self.config, number, NEAR if near else FULL)
 
     def _finished(self, states: list[Expression]) -> list[Expression]:
         return [*states[:-1], self.norm(states[-1])]
@@ -110,17 +111,6 @@ class ModernBert(Encoder):
 
 def _norm(settings: Settings, model: ParameterCollection, config: Config) -> LayerNorm:
     return LayerNorm(settings.dim, model, settings.eps, config.flag("norm_bias"))
-
-
-def _kinds(config: Config, layers: int) -> list[str]:
-    """Which columns each block attends to."""
-    kinds = config.get("layer_types")
-    if kinds is None:
-        every = config.size("global_attn_every_n_layers", 3)
-        return [_NEAR if i % every else _FULL for i in range(layers)]
-    if not isinstance(kinds, list) or len(kinds) != layers or not set(map(str, kinds)) <= {_FULL, _NEAR}:
-        raise config.wrong("layer_types", f"{layers} of {_FULL} and {_NEAR}")
-    return kinds
 
 
 def _base(config: Config, kind: str) -> float:
