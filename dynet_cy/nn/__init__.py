@@ -8,7 +8,7 @@ from dynet_cy.nn.containers import LayerList, Sequential
 from dynet_cy.nn.convolution import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
 from dynet_cy.nn.crf import CRF
 from dynet_cy.nn.layer import Layer
-from dynet_cy.nn.positions import SinusoidalPositions
+from dynet_cy.nn.positions import RelativeBias, SinusoidalPositions, alibi, rotate
 from dynet_cy.nn.transformer import (
     DecoderState,
     TransformerDecoder,
@@ -43,6 +43,7 @@ __all__ = [
     "MultiHeadAttention",
     "PointerAttention",
     "RMSNorm",
+    "RelativeBias",
     "Sequential",
     "SinusoidalPositions",
     "TransformerDecoder",
@@ -50,6 +51,8 @@ __all__ = [
     "TransformerEncoder",
     "TransformerEncoderLayer",
     "WordVectors",
+    "alibi",
     "read_vectors",
+    "rotate",
     # end of names
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Union
+import functools
+import operator
+from typing import NamedTuple, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +14,8 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.model.weights import Array, Weights
 from dynet_cy.nn.basic import Dropout
-from dynet_cy.nn.layer import Layer, Stored
-from dynet_cy.nn.positions import distance_bias, rotate
+from dynet_cy.nn.layer import Layer, Stored, further
+from dynet_cy.nn.positions import Base, bias_of_rows, distances, rotate
 from dynet_cy.ops import api as ops
 from dynet_cy.ops.registry import DimensionError
 
@@ -60,15 +62,15 @@ class MultiHeadAttention(Layer):
     """For each query and head, a mean of values, weighted by how well their keys match the query (Vaswani et al.,
     "Attention is all you need", NeurIPS 2017).
 
-    With d = dim / heads, head i of the queries x and the memory m is V softmax(K' Q / sqrt(d)), where Q, K and V are
+    With d = head_dim, head i of the queries x and the memory m is V softmax(K' Q / sqrt(d)), where Q, K and V are
     rows d i to d (i + 1) of Wq x + bq, Wk m + bk and Wv m + bv. The result is Wo times the concatenated heads, plus bo.
 
-    Parameters: Wq, Wk, Wv and Wo (dim, dim), Glorot; bq, bk, bv and bo (dim,), zeros; with relative positions a table
-    of 2 max_distance + 1 biases for each head, zeros.
+    Parameters: Wq (heads d, dim), Wk and Wv (kv_heads d, dim) and Wo (dim, heads d), Glorot; bq, bk, bv and bo, zeros;
+    with relative positions a table of 2 max_distance + 1 biases for each head, zeros.
 
     Args:
         dim: length of the columns
-        heads: number of heads, which divides dim
+        heads: number of heads, which divides dim if there is no head_dim
         model: where the parameters go
         dropout: rate of dropout of the weights in training mode
         bias: whether there are bq, bk, bv and bo
@@ -77,11 +79,18 @@ class MultiHeadAttention(Layer):
             for its head and distance (Raffel et al., "T5", JMLR 2020, with distances clipped as in Shaw et al., NAACL
             2018)
         max_distance: for "relative": greater distances count as this one
+        kv_heads: number of heads of keys and values, each of which serves as many heads of queries (Ainslie et al.,
+            "GQA", EMNLP 2023); with fewer of them, the caches of decoders are smaller. None, the default: `heads`
+        head_dim: length of a head's part of queries, keys and values; None, the default: dim / heads
+        window: the greatest distance of a key from its query in self-attention; None, the default: any. See
+            `scaled_dot_product_attention`
+        base: for "rotary"; see `rotate`
+        scale: what scores are multiplied by; None, the default: 1 / sqrt(head_dim)
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
-        ValueError: a number is less than 1, heads do not divide dim, there are no such positions, or for "rotary" dim /
-            heads is odd
+        ValueError: a number is less than 1, heads do not divide dim, kv_heads not heads, there are no such positions,
+            or for "rotary" head_dim is odd
 
     Example:
         >>> import dynet_cy as dy
@@ -101,29 +110,48 @@ class MultiHeadAttention(Layer):
         bias: bool = True,
         positions: str | None = None,
         max_distance: int = 16,
+        kv_heads: int | None = None,
+        head_dim: int | None = None,
+        window: int | None = None,
+        base: Base = 10000.0,
+        scale: float | None = None,
     ) -> None:
         self.dim = self._size(dim, "dim")
         self.heads = self._size(heads, "heads")
         self.max_distance = self._size(max_distance, "max_distance")
-        if self.dim % self.heads:
+        self.kv_heads = self._size(self.heads if kv_heads is None else kv_heads, "kv_heads")
+        self.window = None if window is None else self._size(window, "window")
+        self.base = float(base) if isinstance(base, (int, float)) else tuple(float(angle) for angle in base)
+        if self.heads % self.kv_heads:
+            raise ValueError(f"MultiHeadAttention: {kv_heads} kv_heads do not divide {heads} heads")
+        if head_dim is None and self.dim % self.heads:
             raise ValueError(f"MultiHeadAttention: {heads} heads do not divide a dim of {dim}")
         if positions not in (None, "rotary", "relative"):
             expected = "expected None, 'rotary' or 'relative'"
             raise ValueError(f"MultiHeadAttention: argument positions: {expected}, got {positions!r}")
-        if positions == "rotary" and self.dim // self.heads % 2:
-            raise ValueError(f"MultiHeadAttention: rotary positions need an even dim / heads, got {dim} / {heads}")
+        self.head_dim = self._size(self.dim // self.heads if head_dim is None else head_dim, "head_dim")
+        self.scale = self.head_dim**-0.5 if scale is None else float(scale)
+        if positions == "rotary" and self.head_dim % 2:
+            got = f"{dim} / {heads}" if head_dim is None else head_dim
+            raise ValueError(f"MultiHeadAttention: rotary positions need an even dim / heads, got {got}")
         self.dropout = Dropout(dropout)
         self.positions = positions
+        more = further((kv_heads, head_dim, window, self.base, scale), (None, None, None, 10000.0, None))
         super().__init__(
-            model, (self.dim, self.heads, self.dropout.rate, bool(bias), self.positions, self.max_distance)
+            model, (self.dim, self.heads, self.dropout.rate, bool(bias), self.positions, self.max_distance, *more)
         )
-        names = ("q", "k", "v", "o")
-        self._weights = [self._matrix(self.dim, self.dim, "W" + name) for name in names]
-        self._biases = [self._vector(self.dim, 0.0, "b" + name) if bias else None for name in names]
+        self._add_projections(bool(bias))
         self._distances = None
         if positions == "relative":
             rows = 2 * self.max_distance + 1
             self._distances = self.collection.add_lookup_parameters((rows, self.heads), init=0.0, name="distances")
+
+    def _add_projections(self, bias: bool) -> None:
+        """Add the parameters of `_project`."""
+        inner, shared = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        rows = {"q": inner, "k": shared, "v": shared, "o": self.dim}
+        self._weights = [self._matrix(n, inner if c == "o" else self.dim, "W" + c) for c, n in rows.items()]
+        self._biases = [self._vector(n, 0.0, "b" + c) if bias else None for c, n in rows.items()]
 
     def __call__(
         self,
@@ -132,6 +160,7 @@ class MultiHeadAttention(Layer):
         *,
         causal: bool = False,
         mask: Expression | npt.ArrayLike | None = None,
+        bias: Expression | None = None,
     ) -> Expression:
         """The attention of the columns of x to those of the memory.
 
@@ -142,6 +171,7 @@ class MultiHeadAttention(Layer):
             mask: booleans of shape (n, m) or (n, 1), with the batch, if any, as a third axis, or a comparison of
                 such a shape: whether a query may attend to a key. Masks are not needed for sentences of different
                 lengths. A query that may attend to no key attends to all.
+            bias: added to the scores, ``{n,m}`` or ``{n,m,heads}``, such as those of `RelativeBias` and `alibi`
 
         Returns:
             Expression of the shape of x.
@@ -151,7 +181,9 @@ class MultiHeadAttention(Layer):
             DimensionError: another number of rows, or a mask of another shape
         """
         x = self._checked(x, self.dim)
-        return self._attend(x, self._memory(x, memory), 0, causal, mask)
+        queries, past = self._queries_and_memory(x, memory)
+        window = self.window if memory is None else None
+        return self._project(3, self._found(queries, past, 0, causal, mask, bias, self.dropout.now, window))
 
     def weights(
         self,
@@ -160,25 +192,28 @@ class MultiHeadAttention(Layer):
         *,
         causal: bool = False,
         mask: Expression | npt.ArrayLike | None = None,
+        bias: Expression | None = None,
     ) -> Expression:
         """The weight of each key for each query.
 
         Args:
-            x, memory, causal, mask: as in a call
+            x, memory, causal, mask, bias: as in a call
 
         Returns:
             Expression of shape ``{n,m}``, whose columns sum to 1, with a batch element for each head of each batch
             element.
         """
         x = self._checked(x, self.dim)
-        past = self._memory(x, memory)
+        queries, past = self._queries_and_memory(x, memory)
         shape, batch = x.dim()
-        n, queries = past.columns, _columns(shape)
+        n, columns = past.columns, _columns(shape)
         # If the values are one-hot vectors, their weighted mean is the vector of weights.
-        ones = np.tile(np.eye(n, dtype=np.float32), (self.heads, 1))
+        ones = np.tile(np.eye(n, dtype=np.float32), (self.kv_heads, 1))
         past = KeysValues(past.keys, ops.inputTensor(ones))
-        found = ops.reshape(self._found(x, past, 0, causal, mask, 0.0), (n, self.heads, queries), batch)
-        return ops.reshape(ops.transpose(found, (0, 2, 1)), (n, queries), self.heads * batch)
+        window = self.window if memory is None else None
+        found = self._found(queries, past, 0, causal, mask, bias, 0.0, window)
+        found = ops.reshape(found, (n, self.heads, columns), batch)
+        return ops.reshape(ops.transpose(found, (0, 2, 1)), (n, columns), self.heads * batch)
 
     def keys_values(self, memory: Input, first: int = 0) -> KeysValues:
         """Keys and values of a memory, to reuse in several calls.
@@ -192,18 +227,18 @@ class MultiHeadAttention(Layer):
             DimensionError: another number of rows
         """
         memory = self._checked(memory, self.dim, "memory")
-        return self._keys_values(memory, first)
-
-    def _keys_values(self, memory: Expression, first: int = 0) -> KeysValues:
         return KeysValues(self._placed(1, memory, first), self._project(2, memory))
 
-    def step(self, x: Input, past: KeysValues | None = None) -> tuple[Expression, KeysValues]:
+    def step(
+        self, x: Input, past: KeysValues | None = None, *, bias: Expression | None = None
+    ) -> tuple[Expression, KeysValues]:
         """Causal attention of the next columns of a sequence, given the previous ones: the result of a call with
         `causal=True` for these columns.
 
         Args:
             x: the next column ``{dim}``, or several ``{dim,m}``
             past: keys and values of the previous columns, from the last step; None at the beginning
+            bias: as in a call; n is the number of all columns up to here
 
         Returns:
             Expression of the shape of x, and keys and values of all columns up to here.
@@ -214,63 +249,79 @@ class MultiHeadAttention(Layer):
         """
         x = self._checked(x, self.dim)
         first = 0 if past is None else past.columns
-        here = self._keys_values(x, first)
+        queries, here = self._projected(x, first)
         past = here if past is None else past.joined(here)
-        return self._attend(x, past, first, True, None), past
+        found = self._found(queries, past, first, True, None, bias, self.dropout.now, self.window)
+        return self._project(3, found), past
 
     # ---- parts
 
-    def _memory(self, x: Expression, memory: Memory | None) -> KeysValues:
+    def _queries_and_memory(self, x: Expression, memory: Memory | None) -> tuple[Expression, KeysValues]:
         if memory is None:
-            return self._keys_values(x)
-        return memory if isinstance(memory, KeysValues) else self.keys_values(memory)
+            return self._projected(x, 0)
+        return self._placed(0, x, 0), memory if isinstance(memory, KeysValues) else self.keys_values(memory)
+
+    def _projected(self, x: Expression, first: int) -> tuple[Expression, KeysValues]:
+        """Queries, keys and values of columns from position `first` on."""
+        return self._placed(0, x, first), KeysValues(self._placed(1, x, first), self._project(2, x))
 
     def _placed(self, which: int, x: Expression, first: int) -> Expression:
         """Queries or keys, rotated by their positions if these are rotary."""
         y = self._project(which, x)
-        return rotate(y, self.heads, first) if self.positions == "rotary" else y
-
-    def _attend(
-        self, x: Expression, past: KeysValues, first: int, causal: bool, mask: Expression | npt.ArrayLike | None
-    ) -> Expression:
-        return self._project(3, self._found(x, past, first, causal, mask, self.dropout.now))
+        heads = self.kv_heads if which else self.heads
+        return rotate(y, heads, first, self.base) if self.positions == "rotary" else y
 
     def _found(
         self,
-        x: Expression,
+        queries: Expression,
         past: KeysValues,
         first: int,
         causal: bool,
         mask: Expression | npt.ArrayLike | None,
+        bias: Expression | None,
         dropout: float,
+        window: int | None,
     ) -> Expression:
         """The results of all heads, stacked."""
-        bias = None
-        if self._distances is not None or mask is not None:
-            bias = self._bias(x, past, first, mask)
         return ops.scaled_dot_product_attention(
-            self._placed(0, x, first),
-            past.keys,
-            past.values,
+            queries,
+            self._for_all_heads(past.keys),
+            self._for_all_heads(past.values),
             self.heads,
-            bias=bias,
+            bias=self._bias(queries, past, first, mask, bias),
             causal=causal,
             first=first,
             dropout=dropout,
+            scale=self.scale,
+            window=window,
         )
 
+    def _for_all_heads(self, x: Expression) -> Expression:
+        """Keys or values with the rows of a head for each head of queries."""
+        if self.kv_heads == self.heads:
+            return x
+        rows = np.arange(x.dim()[0][0]).reshape(self.kv_heads, -1)
+        return ops.select_rows(x, np.repeat(rows, self.heads // self.kv_heads, axis=0).ravel())
+
     def _bias(
-        self, x: Expression, past: KeysValues, first: int, mask: Expression | npt.ArrayLike | None
+        self,
+        x: Expression,
+        past: KeysValues,
+        first: int,
+        mask: Expression | npt.ArrayLike | None,
+        given: Expression | None,
     ) -> Expression | None:
-        """The bias that is added to the scores."""
+        """The sum of what is added to the scores."""
+        if self._distances is None and mask is None:
+            return given
         shape, batch = x.dim()
-        n, queries, found = past.columns, _columns(shape), None
+        n, queries, parts = past.columns, _columns(shape), [] if given is None else [given]
         if self._distances is not None:
-            found = distance_bias(self._distances, self.heads, n, queries, first)
+            away = np.clip(distances(n, queries, first), -self.max_distance, self.max_distance)
+            parts.append(bias_of_rows(self._distances, away + self.max_distance))
         if mask is not None:
-            penalties = self._masked(mask, n, queries, batch)
-            found = penalties if found is None else found + penalties
-        return found
+            parts.append(self._masked(mask, n, queries, batch))
+        return functools.reduce(operator.add, parts)
 
     def _masked(self, mask: Expression | npt.ArrayLike, n: int, queries: int, batch: int) -> Expression:
         if isinstance(mask, Expression):
@@ -289,15 +340,11 @@ class MultiHeadAttention(Layer):
     def _project(self, which: int, x: Expression) -> Expression:
         return self._affine(self._weights[which], x, self._biases[which])
 
-    def _trained(self) -> Any:
-        yield from self._weights
-        yield from (bias for bias in self._biases if bias is not None)
-        if self._distances is not None:
-            yield self._distances
-
     def _take_pytorch(self, weights: Weights) -> None:
         if self.positions is not None:
             raise NotImplementedError(f"MultiHeadAttention.load_pytorch: PyTorch has no {self.positions} positions")
+        if (self.kv_heads, self.heads * self.head_dim) != (self.heads, self.dim):
+            raise NotImplementedError("MultiHeadAttention.load_pytorch: PyTorch has no kv_heads, and no head_dim")
         d = self.dim
         joined = weights.pop("in_proj_weight", (3 * d, d))
         parts: list[tuple[Stored, Array]] = list(zip(self._weights, np.split(joined, 3)))

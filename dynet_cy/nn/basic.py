@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dynet_cy.functions.arguments import Input, as_input, positive
 from dynet_cy.functions.norms import rms_norm
 from dynet_cy.graph import Expression
-from dynet_cy.model import ParameterCollection
+from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.model.initializers import NormalInitializer, PyInitializer
 from dynet_cy.model.weights import Weights
 from dynet_cy.nn.layer import Layer, activation, share
@@ -193,20 +193,21 @@ class LayerNorm(Layer):
         model: where the parameters go
         eps: added to the variance; None, the default: 1e-5, as in PyTorch, and in programs of DyNet none, see
             `dynet_cy.layer_norm`
+        bias: whether there is b (default: yes)
 
     Raises:
         TypeError: `dim` is not an integer, or `model` is not a `ParameterCollection`
         ValueError: `dim` is less than 1, or `eps` is negative
     """
 
-    def __init__(self, dim: int, model: ParameterCollection, eps: float | None = None) -> None:
+    def __init__(self, dim: int, model: ParameterCollection, eps: float | None = None, bias: bool = True) -> None:
         self.dim = self._size(dim, "dim")
         if eps is not None and not 0 <= eps < np.inf:
             raise ValueError(f"LayerNorm: argument eps: expected a number of at least 0, got {eps!r}")
         self.eps = None if eps is None else float(eps)
-        super().__init__(model, (self.dim, self.eps))
+        super().__init__(model, (self.dim, self.eps) if bias else (self.dim, self.eps, False))
         self.g = self._vector(self.dim, 1.0, "g")
-        self.b = self._vector(self.dim)
+        self.b = self._vector(self.dim) if bias else None
 
     def __call__(self, x: Input) -> Expression:
         """The normalized columns.
@@ -222,7 +223,7 @@ class LayerNorm(Layer):
             DimensionError: another number of rows
         """
         x = self._checked(x, self.dim)
-        return ops.layer_norm(x, self.g, self.b, eps=self.eps)
+        return ops.layer_norm(x, self.g, self._b(), eps=self.eps)
 
     def after(self, x: Expression, found: Expression, dropout: float = 0.0) -> Expression:
         """The normalized columns of a residual connection, x + dropout(found), as one operation.
@@ -247,11 +248,15 @@ class LayerNorm(Layer):
             array([-1.225,  0.   ,  1.225])
         """
         x = self._checked(x, self.dim)
-        return ops.residual_layer_norm(x, found, self.g, self.b, dropout, self.eps)
+        return ops.residual_layer_norm(x, found, self.g, self._b(), dropout, self.eps)
+
+    def _b(self) -> Parameters | Expression:
+        return ops.zeros((self.dim,)) if self.b is None else self.b
 
     def _take_pytorch(self, weights: Weights) -> None:
         weights.put(self.g, weights.pop("weight", (self.dim,)))
-        weights.put(self.b, weights.pop("bias", (self.dim,)))
+        if self.b is not None:
+            weights.put(self.b, weights.pop("bias", (self.dim,)))
 
 
 class RMSNorm(Layer):
@@ -291,6 +296,20 @@ class RMSNorm(Layer):
         """
         x = self._checked(x, self.dim)
         return rms_norm(x, self.g, eps=self.eps)
+
+    def after(self, x: Expression, found: Expression, dropout: float = 0.0) -> Expression:
+        """The normalized columns of a residual connection, x + dropout(found).
+
+        Args:
+            x, found, dropout: see `LayerNorm.after`
+
+        Example:
+            >>> import dynet_cy as dy
+            >>> norm = dy.nn.RMSNorm(2, dy.ParameterCollection())
+            >>> norm.after(dy.inputVector([1, 0]), dy.inputVector([0, 1])).npvalue().round(3)
+            array([1., 1.])
+        """
+        return self(x + (ops.dropout(found, dropout) if dropout else found))
 
     def _take_pytorch(self, weights: Weights) -> None:
         weights.put(self.g, weights.pop("weight", (self.dim,)))

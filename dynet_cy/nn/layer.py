@@ -383,6 +383,13 @@ def activation(name: Any, layer: str) -> Callable[[Expression], Expression]:
     return ACTIVATIONS[name]
 
 
+def further(values: Sequence[Any], defaults: Sequence[Any]) -> tuple[Any, ...]:
+    """Values up to the last one that differs from its default, so that the `spec` of a layer without them stays what it
+    was."""
+    count = max((i + 1 for i, (value, default) in enumerate(zip(values, defaults)) if value != default), default=0)
+    return tuple(values[:count])
+
+
 def share(value: Any, layer: str, argument: str) -> float:
     """A probability, checked."""
     number = float(value)

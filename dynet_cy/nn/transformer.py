@@ -13,8 +13,9 @@ from dynet_cy.graph.regions import checkpoint
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.weights import Weights
 from dynet_cy.nn.attention import KeysValues, Memory, MultiHeadAttention
-from dynet_cy.nn.basic import Activation, Dropout, LayerNorm, Linear
-from dynet_cy.nn.layer import Layer
+from dynet_cy.nn.basic import Activation, Dropout, GatedLinear, LayerNorm, Linear, RMSNorm
+from dynet_cy.nn.layer import Layer, further
+from dynet_cy.nn.positions import Base
 from dynet_cy.ops.registry import DimensionError
 
 __all__ = [
@@ -26,13 +27,6 @@ __all__ = [
 ]
 
 Past = Union[KeysValues, None]
-
-
-def _set(options: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Options up to the last one that is set, so that the `spec` of a layer without them stays what it was."""
-    while options and (options[-1] is None or options[-1] is False):
-        options = options[:-1]
-    return options
 
 
 class DecoderState(NamedTuple):
@@ -49,6 +43,21 @@ class DecoderState(NamedTuple):
     def position(self) -> int:
         """The number of columns so far."""
         return 0 if self.past[0] is None else self.past[0].columns
+
+
+_NORMS = ("layer", "rms")
+# Of the options from `attention_dropout` to `base`.
+_DEFAULTS = (None, None, None, "layer", False, True, None, None, None, 10000.0)
+
+
+def _norm(kind: str, of: Any, eps: float | None) -> LayerNorm | RMSNorm:
+    """A norm of a layer or stack."""
+    if kind not in _NORMS:
+        expected = f"expected one of {', '.join(_NORMS)}, got {kind!r:.80}"
+        raise ValueError(f"{type(of).__name__}: argument norm: {expected}")
+    if kind == "layer":
+        return LayerNorm(of.dim, of.collection, eps, of.bias)
+    return RMSNorm(of.dim, of.collection, *(() if eps is None else (eps,)))
 
 
 class _Block(Layer):
@@ -71,6 +80,13 @@ class _Block(Layer):
         attention_dropout: float | None = None,
         hidden_dropout: float | None = None,
         activation_dropout: float | None = None,
+        norm: str = "layer",
+        gated: bool = False,
+        bias: bool = True,
+        kv_heads: int | None = None,
+        head_dim: int | None = None,
+        window: int | None = None,
+        base: Base = 10000.0,
     ) -> None:
         self.dim = self._size(dim, "dim")
         self.heads = self._size(heads, "heads")
@@ -82,17 +98,27 @@ class _Block(Layer):
         self.activation_dropout = Dropout(rates[2])
         sizes = (self.dim, heads, self.hidden_dim)
         options = (float(dropout), activation, self.norm_first, positions, eps, max_distance)
-        further = _set((attention_dropout, hidden_dropout, activation_dropout))
-        super().__init__(model, (*sizes, *options, *further))
-        self.attention = MultiHeadAttention(dim, heads, self.collection, rates[0], True, positions, max_distance)
-        self._add_attention(rates[0])
-        self.linear1 = Linear(dim, hidden_dim, self.collection)
-        self.linear2 = Linear(hidden_dim, dim, self.collection)
-        self.norms = [LayerNorm(dim, self.collection, eps) for _ in range(self._sublayers)]
+        self.gated, self.bias = bool(gated), bool(bias)
+        base = base if isinstance(base, (int, float)) else tuple(map(float, base))
+        settings = (attention_dropout, hidden_dropout, activation_dropout, norm, self.gated, self.bias)
+        grouped = (kv_heads, head_dim)
+        more = further((*settings, *grouped, window, base), _DEFAULTS)
+        super().__init__(model, (*sizes, *options, *more))
+        self.attention = MultiHeadAttention(
+            dim, heads, self.collection, rates[0], self.bias, positions, max_distance, *grouped, window, base
+        )
+        self._add_attention(rates[0], grouped)
+        self.linear1: GatedLinear | Linear
+        if self.gated:
+            self.linear1 = GatedLinear(dim, hidden_dim, self.collection, activation, self.bias)
+        else:
+            self.linear1 = Linear(dim, hidden_dim, self.collection, self.bias)
+        self.linear2 = Linear(hidden_dim, dim, self.collection, self.bias)
+        self.norms = [_norm(norm, self, eps) for _ in range(self._sublayers)]
 
     _sublayers = 2
 
-    def _add_attention(self, rate: float) -> None:
+    def _add_attention(self, rate: float, grouped: tuple[int | None, int | None]) -> None:
         """Add the sublayers of a derived class between attention and the linear layers."""
 
     def _before(self, which: int, x: Expression) -> Expression:
@@ -107,7 +133,8 @@ class _Block(Layer):
 
     def _feed_forward(self, x: Expression) -> Expression:
         which = self._sublayers - 1
-        hidden = self.activation_dropout(self.activation(self.linear1(self._before(which, x))))
+        hidden = self.linear1(self._before(which, x))
+        hidden = self.activation_dropout(hidden if self.gated else self.activation(hidden))
         return self._after(which, x, self.linear2(hidden))
 
     def _take_pytorch(self, weights: Weights) -> None:
@@ -143,6 +170,11 @@ class TransformerEncoderLayer(_Block):
         attention_dropout: of the weights of attention
         hidden_dropout: of the outputs of sublayers
         activation_dropout: of f(...), between the linear layers; BERT has none there, torch.nn the same as elsewhere
+        norm: "layer", or "rms" for `RMSNorm`
+        gated: whether f(W1 x + b1) is multiplied by a third linear layer, as in `GatedLinear` (Shazeer, "GLU variants
+            improve Transformer", 2020)
+        bias: whether linear layers, attention and layer norms have b
+        kv_heads, head_dim, window, base: see `MultiHeadAttention`
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -155,12 +187,19 @@ class TransformerEncoderLayer(_Block):
         ((8, 5), 1)
     """
 
-    def __call__(self, x: Input, *, causal: bool = False, mask: Expression | npt.ArrayLike | None = None) -> Expression:
+    def __call__(
+        self,
+        x: Input,
+        *,
+        causal: bool = False,
+        mask: Expression | npt.ArrayLike | None = None,
+        bias: Expression | None = None,
+    ) -> Expression:
         """The columns, each with information from the others.
 
         Args:
             x: shape ``{dim,n}``
-            causal, mask: see `MultiHeadAttention`
+            causal, mask, bias: see `MultiHeadAttention`
 
         Returns:
             Expression of the shape of x.
@@ -170,18 +209,21 @@ class TransformerEncoderLayer(_Block):
             DimensionError: another number of rows, or a mask of another shape
         """
         x = x if isinstance(x, Expression) else self._checked(x, self.dim)
-        found = self.attention(self._before(0, x), causal=causal, mask=mask)
+        found = self.attention(self._before(0, x), causal=causal, mask=mask, bias=bias)
         return self._feed_forward(self._after(0, x, found))
 
-    def step(self, x: Input, past: KeysValues | None = None) -> tuple[Expression, KeysValues]:
+    def step(
+        self, x: Input, past: KeysValues | None = None, *, bias: Expression | None = None
+    ) -> tuple[Expression, KeysValues]:
         """The result of a call with `causal=True` for the next columns; see `MultiHeadAttention.step`.
 
         Args:
             x: shape ``{dim}`` or ``{dim,m}``
             past: from the last step; None at the beginning
+            bias: see `MultiHeadAttention.step`
         """
         x = x if isinstance(x, Expression) else self._checked(x, self.dim)
-        found, past = self.attention.step(self._before(0, x), past)
+        found, past = self.attention.step(self._before(0, x), past, bias=bias)
         return self._feed_forward(self._after(0, x, found)), past
 
 
@@ -194,6 +236,7 @@ class TransformerDecoderLayer(_Block):
     Args:
         dim, heads, hidden_dim, model, dropout, activation, norm_first: see `TransformerEncoderLayer`
         eps, max_distance, attention_dropout, hidden_dropout, activation_dropout: see `TransformerEncoderLayer`
+        norm, gated, bias, kv_heads, head_dim, base: see `TransformerEncoderLayer`
         positions: those of the self-attention; the attention to the memory has none
 
     Raises:
@@ -209,16 +252,24 @@ class TransformerDecoderLayer(_Block):
 
     _sublayers = 3
 
-    def _add_attention(self, rate: float) -> None:
-        self.cross = MultiHeadAttention(self.dim, self.heads, self.collection, rate)
+    def _add_attention(self, rate: float, grouped: tuple[int | None, int | None]) -> None:
+        self.cross = MultiHeadAttention(self.dim, self.heads, self.collection, rate, self.bias, None, 16, *grouped)
 
-    def __call__(self, x: Input, memory: Memory, *, mask: Expression | npt.ArrayLike | None = None) -> Expression:
+    def __call__(
+        self,
+        x: Input,
+        memory: Memory,
+        *,
+        mask: Expression | npt.ArrayLike | None = None,
+        bias: Expression | None = None,
+    ) -> Expression:
         """The columns, each with information from the previous ones and from the memory.
 
         Args:
             x: shape ``{dim,m}``
             memory: shape ``{dim,n}``, or its keys and values, `layer.cross.keys_values(memory)`
             mask: which columns of the memory may be attended to; see `MultiHeadAttention`
+            bias: added to the scores of the self-attention, ``{m,m}`` or ``{m,m,heads}``
 
         Returns:
             Expression of the shape of x.
@@ -228,18 +279,22 @@ class TransformerDecoderLayer(_Block):
             DimensionError: another number of rows, or a mask of another shape
         """
         x = x if isinstance(x, Expression) else self._checked(x, self.dim)
-        return self._rest(self._after(0, x, self.attention(self._before(0, x), causal=True)), memory, mask)
+        found = self.attention(self._before(0, x), causal=True, bias=bias)
+        return self._rest(self._after(0, x, found), memory, mask)
 
-    def step(self, x: Input, past: KeysValues | None, memory: Memory) -> tuple[Expression, KeysValues]:
+    def step(
+        self, x: Input, past: KeysValues | None, memory: Memory, *, bias: Expression | None = None
+    ) -> tuple[Expression, KeysValues]:
         """The result of a call for the next columns; see `MultiHeadAttention.step`.
 
         Args:
             x: shape ``{dim}`` or ``{dim,m}``
             past: from the last step; None at the beginning
             memory: as in a call
+            bias: that of the self-attention; see `MultiHeadAttention.step`
         """
         x = x if isinstance(x, Expression) else self._checked(x, self.dim)
-        found, past = self.attention.step(self._before(0, x), past)
+        found, past = self.attention.step(self._before(0, x), past, bias=bias)
         return self._rest(self._after(0, x, found), memory, None), past
 
     def _rest(self, x: Expression, memory: Memory, mask: Expression | npt.ArrayLike | None) -> Expression:
@@ -274,15 +329,26 @@ class _Stack(Layer):
         attention_dropout: float | None = None,
         hidden_dropout: float | None = None,
         activation_dropout: float | None = None,
+        norm: str = "layer",
+        gated: bool = False,
+        bias: bool = True,
+        kv_heads: int | None = None,
+        head_dim: int | None = None,
+        window: int | None = None,
+        base: Base = 10000.0,
     ) -> None:
         count = self._size(layers, "layers")
         options = (dropout, activation, bool(norm_first), positions, eps, max_distance)
         rates = (attention_dropout, hidden_dropout, activation_dropout)
+        base = base if isinstance(base, (int, float)) else tuple(map(float, base))
+        more = (*rates, norm, bool(gated), bool(bias), kv_heads, head_dim, window, base)
         final = bool(norm_first if final_norm is None else final_norm)
         self.checkpoint = bool(checkpoint)
-        super().__init__(model, (count, dim, heads, hidden_dim, *options, final, *_set((self.checkpoint, *rates))))
-        self.layers = [self._block(dim, heads, hidden_dim, self.collection, *options, *rates) for _ in range(count)]
-        self.norm = LayerNorm(dim, self.collection, eps) if final else None
+        rest = further((self.checkpoint, *more), (False, *_DEFAULTS))
+        super().__init__(model, (count, dim, heads, hidden_dim, *options, final, *rest))
+        self.dim, self.bias = dim, bool(bias)
+        self.layers = [self._block(dim, heads, hidden_dim, self.collection, *options, *more) for _ in range(count)]
+        self.norm = _norm(norm, self, eps) if final else None
 
     def _called(self, layer: Any, x: Expression, *args: Input, **settings: Any) -> Expression:
         y: Expression = checkpoint(layer, x, *args, **settings) if self.checkpoint else layer(x, *args, **settings)
@@ -305,6 +371,7 @@ class TransformerEncoder(_Stack):
         layers: number of layers, at least 1
         dim, heads, hidden_dim, model, dropout, activation, norm_first, positions: see `TransformerEncoderLayer`
         eps, max_distance, attention_dropout, hidden_dropout, activation_dropout: see `TransformerEncoderLayer`
+        norm, gated, bias, kv_heads, head_dim, base: see `TransformerEncoderLayer`
         final_norm: whether a `LayerNorm` follows; None, the default, for yes with `norm_first` and else no
         checkpoint: whether calls drop the values within layers and compute them again in backward, for less memory; see
             `dynet_cy.checkpoint`. The attribute of this name changes it later. Default: False
@@ -324,31 +391,45 @@ class TransformerEncoder(_Stack):
 
     _block = TransformerEncoderLayer
 
-    def __call__(self, x: Input, *, causal: bool = False, mask: Expression | npt.ArrayLike | None = None) -> Expression:
+    def __call__(
+        self,
+        x: Input,
+        *,
+        causal: bool = False,
+        mask: Expression | npt.ArrayLike | None = None,
+        bias: Expression | None = None,
+        all_layers: bool = False,
+    ) -> Any:
         """The columns, each with information from the others.
 
         Args:
             x: shape ``{dim,n}``
-            causal, mask: see `MultiHeadAttention`
+            causal, mask, bias: see `MultiHeadAttention`
+            all_layers: whether to return x and the results of all layers, the last one after the final norm
 
         Returns:
-            Expression of the shape of x.
+            Expression of the shape of x; with `all_layers` a list of them.
 
         Raises:
             TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or a mask of another shape
         """
         y = x if isinstance(x, Expression) else as_input(x, type(self).__name__)
+        states = [y]
         for layer in self.layers:
-            y = self._called(layer, y, causal=causal, mask=mask)
-        return self._finish(y)
+            states.append(self._called(layer, states[-1], causal=causal, mask=mask, bias=bias))
+        states[-1] = self._finish(states[-1])
+        return states if all_layers else states[-1]
 
-    def step(self, x: Input, state: Sequence[Past] | None = None) -> tuple[Expression, tuple[KeysValues, ...]]:
+    def step(
+        self, x: Input, state: Sequence[Past] | None = None, *, bias: Expression | None = None
+    ) -> tuple[Expression, tuple[KeysValues, ...]]:
         """The result of a call with `causal=True` for the next columns, from keys and values of the previous ones.
 
         Args:
             x: the next column ``{dim}``, or several ``{dim,m}``
             state: from the last step; None at the beginning
+            bias: see `MultiHeadAttention.step`
 
         Returns:
             Expression of the shape of x, and the state after it: keys and values for each layer.
@@ -361,7 +442,7 @@ class TransformerEncoder(_Stack):
         past = _for_layers(state, self)
         found: list[KeysValues] = []
         for layer, before in zip(self.layers, past):
-            y, after = layer.step(y, before)
+            y, after = layer.step(y, before, bias=bias)
             found.append(after)
         return self._finish(y), tuple(found)
 
@@ -394,25 +475,37 @@ class TransformerDecoder(_Stack):
 
     _block = TransformerDecoderLayer
 
-    def __call__(self, x: Input, memory: Input, *, mask: Expression | npt.ArrayLike | None = None) -> Expression:
+    def __call__(
+        self,
+        x: Input,
+        memory: Input,
+        *,
+        mask: Expression | npt.ArrayLike | None = None,
+        bias: Expression | None = None,
+        all_layers: bool = False,
+    ) -> Any:
         """The columns, each with information from the previous ones and from the memory.
 
         Args:
             x: shape ``{dim,m}``
             memory: shape ``{dim,n}``
             mask: which columns of the memory may be attended to; see `MultiHeadAttention`
+            bias: see `TransformerDecoderLayer`
+            all_layers: whether to return x and the results of all layers, the last one after the final norm
 
         Returns:
-            Expression of the shape of x.
+            Expression of the shape of x; with `all_layers` a list of them.
 
         Raises:
             TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or a mask of another shape
         """
         y = x if isinstance(x, Expression) else as_input(x, type(self).__name__)
+        states = [y]
         for layer in self.layers:
-            y = self._called(layer, y, memory, mask=mask)
-        return self._finish(y)
+            states.append(self._called(layer, states[-1], memory, mask=mask, bias=bias))
+        states[-1] = self._finish(states[-1])
+        return states if all_layers else states[-1]
 
     def start(self, memory: Input) -> DecoderState:
         """The state before the first step.
@@ -426,12 +519,13 @@ class TransformerDecoder(_Stack):
         """
         return DecoderState((None,) * len(self.layers), tuple(layer.cross.keys_values(memory) for layer in self.layers))
 
-    def step(self, x: Input, state: DecoderState) -> tuple[Expression, DecoderState]:
+    def step(self, x: Input, state: DecoderState, *, bias: Expression | None = None) -> tuple[Expression, DecoderState]:
         """The result of a call for the next columns.
 
         Args:
             x: the next column ``{dim}``, or several ``{dim,m}``
             state: from `start`, or from the last step
+            bias: that of the self-attention; see `MultiHeadAttention.step`
 
         Returns:
             Expression of the shape of x, and the state after it.
@@ -443,7 +537,7 @@ class TransformerDecoder(_Stack):
         y = x if isinstance(x, Expression) else as_input(x, type(self).__name__)
         past: list[Past] = []
         for layer, before, memory in zip(self.layers, _for_layers(state.past, self), state.memory):
-            y, after = layer.step(y, before, memory)
+            y, after = layer.step(y, before, memory, bias=bias)
             past.append(after)
         return self._finish(y), DecoderState(tuple(past), state.memory)
 

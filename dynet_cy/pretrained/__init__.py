@@ -21,7 +21,7 @@ from dynet_cy.pretrained.encoder import Encoder
 from dynet_cy.pretrained.encoder_decoder import EncoderDecoder
 from dynet_cy.pretrained.generation import Sampling
 from dynet_cy.pretrained.gpt import GPT2
-from dynet_cy.pretrained.llama import Llama, Qwen2, Qwen3
+from dynet_cy.pretrained.llama import Llama, Qwen2, Qwen3, SmolLM3
 from dynet_cy.pretrained.loading import load
 from dynet_cy.pretrained.lora import Adapters, LoRA, load_lora, lora
 from dynet_cy.pretrained.modernbert import ModernBert
@@ -51,6 +51,7 @@ __all__ = [
     "Qwen3",
     "Roberta",
     "Sampling",
+    "SmolLM3",
     "load",
     "load_lora",
     "lora",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -12,12 +13,11 @@ import numpy.typing as npt
 
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
-from dynet_cy.nn import Dropout, Embedding, KeysValues, Layer, LayerNorm, Linear
+from dynet_cy.nn import Dropout, Embedding, Layer, LayerNorm
 from dynet_cy.ops import api as ops
-from dynet_cy.pretrained.blocks import ACTIVATIONS
-from dynet_cy.pretrained.caching import CachedAttention
+from dynet_cy.pretrained.blocks import Attention, Block
 from dynet_cy.pretrained.encoder_decoder import EncoderDecoder
-from dynet_cy.pretrained.settings import KEYS, Settings
+from dynet_cy.pretrained.settings import PLAIN_KEYS, Settings
 
 __all__ = ["Bart", "Marian"]
 
@@ -83,42 +83,6 @@ class _Vectors(Layer):
         return found
 
 
-class _BartBlock(Layer):
-    """Attention, in a decoder also to the encoder's vectors, and two linear layers, each with a residual connection
-    and a norm after it.
-    """
-
-    def __init__(self, settings: Settings, model: ParameterCollection, inner_dropout: float, decodes: bool) -> None:
-        s = settings
-        super().__init__(model)
-        self.activation = ACTIVATIONS[s.activation]
-        self.dropout = Dropout(s.dropout)
-        self.inner_dropout = Dropout(inner_dropout)
-        self.attention = CachedAttention(s, self.collection)
-        self.attention_norm = LayerNorm(s.dim, self.collection, s.eps)
-        self.cross = CachedAttention(s, self.collection) if decodes else None
-        self.cross_norm = LayerNorm(s.dim, self.collection, s.eps) if decodes else None
-        self.inner = Linear(s.dim, s.hidden_dim, self.collection)
-        self.outer = Linear(s.hidden_dim, s.dim, self.collection)
-        self.output_norm = LayerNorm(s.dim, self.collection, s.eps)
-
-    def __call__(self, x: Expression) -> Expression:
-        """The columns of the encoder, each with information from the others."""
-        return self._fed(self.attention_norm.after(x, self.attention(x), self.dropout.now))
-
-    def step(self, x: Expression, past: KeysValues | None, memory: KeysValues) -> tuple[Expression, KeysValues]:
-        """The next columns of the decoder, and keys and values of all."""
-        found, past = self.attention.step(x, past)
-        x = self.attention_norm.after(x, found, self.dropout.now)
-        if self.cross is not None and self.cross_norm is not None:
-            x = self.cross_norm.after(x, self.cross(x, memory), self.dropout.now)
-        return self._fed(x), past
-
-    def _fed(self, x: Expression) -> Expression:
-        found = self.outer(self.inner_dropout(self.activation(self.inner(x))))
-        return self.output_norm.after(x, found, self.dropout.now)
-
-
 class _ScoreBias(Layer):
     """What is added to the scores of pieces."""
 
@@ -159,14 +123,12 @@ class Bart(EncoderDecoder):
 
     model_types = {"bart": "BartForConditionalGeneration"}
     keys = {
-        **KEYS,
+        **PLAIN_KEYS,
         "dim": ("d_model", None),
-        "embedding_dim": ("", 0),
         "layers": ("encoder_layers", None),
         "heads": ("encoder_attention_heads", None),
         "hidden_dim": ("encoder_ffn_dim", None),
         "positions": ("max_position_embeddings", 1024),
-        "types": ("", 0),
         "activation": ("activation_function", "gelu"),
         "eps": ("", 1e-5),
         "dropout": ("dropout", 0.1),
@@ -202,7 +164,7 @@ class Bart(EncoderDecoder):
         return super()._make_layers()
 
     def _make_block(self, number: int) -> Layer:
-        return _BartBlock(self.settings, self.collection, self.inner_dropout, False)
+        return Block(self.settings, self.collection, inner_dropout=self.inner_dropout)
 
     def _decoder_layers(self) -> int:
         return self.config.size("decoder_layers")
@@ -214,7 +176,8 @@ class Bart(EncoderDecoder):
         if s.dim % heads:
             raise config.wrong("decoder_attention_heads", f"a divisor of {s.dim}")
         s = dataclasses.replace(s, heads=heads, kv_heads=heads, head_dim=s.dim // heads, hidden_dim=hidden)
-        return _BartBlock(s, self.collection, self.inner_dropout, True)
+        cross = functools.partial(Attention, s)
+        return Block(s, self.collection, cross=cross, inner_dropout=self.inner_dropout)
 
     def _decoder_vectors(self, x: Expression, first: int) -> Expression:
         found: Expression = self.embeddings.placed(x, self.decoder_places, first)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dynet_cy.graph import Expression
-from dynet_cy.nn import Embedding, Layer, Linear
-from dynet_cy.pretrained.distances import bias_of_buckets, square_of_t5_buckets
+from dynet_cy.nn import Layer, Linear, RelativeBias
 from dynet_cy.pretrained.encoder import Encoder
+from dynet_cy.pretrained.heads import TOKEN, HeadPlan
 from dynet_cy.pretrained.settings import KEYS
 
 __all__ = ["Albert", "Bert", "DistilBert", "Electra", "MPNet", "Roberta"]
@@ -24,6 +24,9 @@ _FEED_FORWARD = {
     "layers.*.outer": "encoder.layer.*.output.dense",
     "layers.*.output_norm": "encoder.layer.*.output.LayerNorm",
 }
+_TWO_LAYERS = {"head.dense": "classifier.dense", "head.output": "classifier.out_proj"}
+_MASKED = {"head": "lm_head", "head.dense": "lm_head.dense", "head.norm": "lm_head.layer_norm"}
+_ROBERTA = {"masked": HeadPlan(_MASKED, "gelu"), "sequence": HeadPlan(_TWO_LAYERS, "tanh", True), "token": TOKEN}
 
 
 class Bert(Encoder):
@@ -42,6 +45,18 @@ class Bert(Encoder):
         **_FEED_FORWARD,
         "pooler": "pooler.dense",
     }
+    prefix = "bert."
+    heads = {
+        "masked": HeadPlan(
+            {
+                "head": "cls.predictions",
+                "head.dense": "cls.predictions.transform.dense",
+                "head.norm": "cls.predictions.transform.LayerNorm",
+            }
+        ),
+        "sequence": TOKEN,  # of the vector that `pooler` makes
+        "token": TOKEN,
+    }
 
 
 class Roberta(Bert):
@@ -52,6 +67,8 @@ class Roberta(Bert):
 
     model_types = {"roberta": "RobertaModel", "camembert": "CamembertModel", "xlm-roberta": "XLMRobertaModel"}
     keys = {**KEYS, "padding": ("pad_token_id", 1)}
+    prefix = "roberta."
+    heads = _ROBERTA
 
     def _first_position(self) -> int:
         return self.settings.padding + 1
@@ -63,6 +80,19 @@ class Electra(Bert):
     model_types = {"electra": "ElectraModel"}
     keys = {**KEYS, "embedding_dim": ("embedding_size", 128)}
     names = {**Bert.names, "projection": "embeddings_project"}
+    prefix = "electra."
+    heads = {
+        "masked": HeadPlan(
+            {
+                "head": "generator_lm_head",
+                "head.dense": "generator_predictions.dense",
+                "head.norm": "generator_predictions.LayerNorm",
+            },
+            "gelu",
+        ),
+        "sequence": HeadPlan(_TWO_LAYERS, "gelu", True),
+        "token": TOKEN,
+    }
 
 
 class DistilBert(Encoder):
@@ -91,6 +121,17 @@ class DistilBert(Encoder):
         "layers.*.outer": "transformer.layer.*.ffn.lin2",
         "layers.*.output_norm": "transformer.layer.*.output_layer_norm",
     }
+    prefix = "distilbert."
+    heads = {
+        "masked": HeadPlan(
+            {"head": "vocab_projector", "head.dense": "vocab_transform", "head.norm": "vocab_layer_norm"}
+        ),
+        "sequence": HeadPlan({"head.dense": "pre_classifier", "head.output": "classifier"}, "relu"),
+        "token": TOKEN,
+    }
+
+    def _head_dropout(self, kind: str) -> float:
+        return self.config.rate("seq_classif_dropout", 0.2) if kind == "sequence" else self.settings.dropout
 
 
 class Albert(Encoder):
@@ -122,6 +163,17 @@ class Albert(Encoder):
         },
         "pooler": "pooler",
     }
+    prefix = "albert."
+    heads = {
+        "masked": HeadPlan(
+            {"head": "predictions", "head.dense": "predictions.dense", "head.norm": "predictions.LayerNorm"}
+        ),
+        "sequence": TOKEN,
+        "token": TOKEN,
+    }
+
+    def _head_dropout(self, kind: str) -> float:
+        return self.config.rate("classifier_dropout_prob", 0.1)
 
     def _make_projection(self) -> Layer:
         return Linear(self.settings.embedding_dim, self.settings.dim, self.collection)
@@ -156,20 +208,19 @@ class MPNet(Encoder):
         **_FEED_FORWARD,
         "pooler": "pooler.dense",
     }
-    buckets, farthest = 32, 128  # in `transformers` too, whatever the settings say
+    prefix = "mpnet."
+    heads = _ROBERTA
 
     def _first_position(self) -> int:
         return 2  # whatever the piece is that fills short texts
 
     def _make_layers(self) -> list[Any]:
-        rows = self.config.size("relative_attention_num_buckets", self.buckets, self.buckets)
-        self.config.check_room("relative_attention_num_buckets", rows, self.settings.heads)
-        self.distances = Embedding(rows, self.settings.heads, self.collection)
+        self.config.only("relative_attention_num_buckets", 32)
+        self.distances = RelativeBias(self.settings.heads, self.collection, 32)
         return super()._make_layers()
 
     def _context(self, columns: int) -> tuple[Expression, ...]:
-        rows = square_of_t5_buckets(columns, self.buckets, self.farthest)
-        return (bias_of_buckets(self.distances.table, rows),)
+        return (self.distances(columns),)
 
     def _further_tables(self) -> list[Layer]:
         return [self.distances]

@@ -12,15 +12,18 @@ import numpy.typing as npt
 from dynet_cy.functions import gather
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
-from dynet_cy.nn import Conv1d, Dropout, Embedding, Layer, LayerNorm, Linear
+from dynet_cy.nn import Conv1d, Dropout, Embedding, KeysValues, Layer, LayerNorm, Linear
 from dynet_cy.ops import api as ops
+from dynet_cy.pretrained.bert import Bert
 from dynet_cy.pretrained.blocks import ACTIVATIONS, Attention, Block
 from dynet_cy.pretrained.config import Config
-from dynet_cy.pretrained.distances import Numbers, disentangled_buckets
 from dynet_cy.pretrained.encoder import Embeddings, Encoder
+from dynet_cy.pretrained.heads import TOKEN, HeadPlan
 from dynet_cy.pretrained.settings import KEYS, Settings
 
 __all__ = ["Deberta"]
+
+Numbers = npt.NDArray[np.int64]
 
 _KINDS = ("c2p", "p2c")
 _FILTERS = "near.convolution.W"
@@ -53,7 +56,7 @@ class DisentangledAttention(Attention):
 
     def __init__(self, settings: Settings, model: ParameterCollection, kinds: Collection[str], shared: bool) -> None:
         s = settings
-        super().__init__(s.dim, s.heads, model, s.attention_dropout)
+        super().__init__(s, model, scale=(s.head_dim * (1 + len(kinds))) ** -0.5)
         self.kinds = kinds
         self.distance_dropout = Dropout(s.dropout)
         self.distance_key = self.distance_query = None
@@ -62,30 +65,25 @@ class DisentangledAttention(Attention):
         if not shared and "p2c" in kinds:
             self.distance_query = Linear(s.dim, s.dim, self.collection)
 
-    def __call__(self, x: Expression, distances: Expression | None = None) -> Expression:
-        """The attention of the columns of x to each other.
+    def _bias(
+        self, x: Expression, past: KeysValues, first: int, mask: Any, given: Expression | None
+    ) -> Expression | None:
+        """The products with distances.
 
         Args:
-            x: shape ``{dim,n}``
-            distances: the vectors of the distances 0, 1, -1, 2, -2, ..., -(n - 1), n; ``{dim,2n}``
+            x: the queries
+            past: the keys
+            given: the vectors of the distances 0, 1, -1, 2, -2, ..., -(n - 1), n; ``{dim,2n}``
         """
-        query, key, value = self.query(x), self.key(x), self.value(x)
-        rows = x.dim()[0][0] // self.heads
-        scale = (rows * (1 + len(self.kinds))) ** -0.5
-        bias = None
-        if distances is not None and self.kinds:
-            distances = self.distance_dropout(distances)
-            parts = []
-            if "c2p" in self.kinds:
-                parts.append(self._products((self.distance_key or self.key)(distances), query, "falling"))
-            if "p2c" in self.kinds:
-                found = self._products((self.distance_query or self.query)(distances), key, "rising")
-                parts.append(ops.transpose(found, (1, 0, 2)))
-            bias = ops.esum(parts) * scale
-        found = ops.scaled_dot_product_attention(
-            query, key, value, self.heads, bias=bias, dropout=self.dropout.now, scale=scale
-        )
-        return self.output(found)
+        if given is None or not self.kinds:
+            return None
+        distances, parts = self.distance_dropout(given), []
+        if "c2p" in self.kinds:
+            parts.append(self._products((self.distance_key or self.key)(distances), x, "falling"))
+        if "p2c" in self.kinds:
+            found = self._products((self.distance_query or self.query)(distances), past.keys, "rising")
+            parts.append(ops.transpose(found, (1, 0, 2)))
+        return ops.esum(parts) * self.scale
 
     def _products(self, distances: Expression, x: Expression, order: str) -> Expression:
         """The product of each column of x with the vector of its distance from each row, ``{n,n,heads}``.
@@ -106,15 +104,6 @@ class DisentangledAttention(Attention):
         rows = x.dim()[0][0] // self.heads
         parts = ops.transpose(ops.reshape(x, (rows, self.heads, columns)), (0, 2, 1))
         return ops.reshape(parts, (rows, columns), self.heads)
-
-
-class _DebertaBlock(Block):
-    def __init__(self, settings: Settings, model: ParameterCollection, kinds: Collection[str], shared: bool) -> None:
-        self.kinds, self.shared = kinds, shared
-        super().__init__(settings, model)
-
-    def _attention(self, settings: Settings) -> Layer:
-        return DisentangledAttention(settings, self.collection, self.kinds, self.shared)
 
 
 class _NearColumns(Layer):
@@ -161,6 +150,22 @@ class Deberta(Encoder):
         "layers.*.outer": "encoder.layer.*.output.dense",
         "layers.*.output_norm": "encoder.layer.*.output.LayerNorm",
     }
+    prefix = "deberta."
+
+    def _head_plan(self, kind: str) -> HeadPlan:
+        config = self.config
+        if kind == "token":
+            return TOKEN
+        if kind == "sequence":
+            activation = config.choice("pooler_hidden_act", ACTIVATIONS, "gelu")
+            return HeadPlan({"head.dense": "pooler.dense", "head.output": "classifier"}, activation)
+        if config.flag("legacy", True):
+            return Bert.heads[kind]
+        names = {"": "", ".dense": ".dense", ".norm": ".LayerNorm"}
+        return HeadPlan({f"head{path}": f"lm_predictions.lm_head{name}" for path, name in names.items()})
+
+    def _head_dropout(self, kind: str) -> float:
+        return self.config.rate("cls_dropout", self.settings.dropout)
 
     def _first_position(self) -> int | None:
         return 0 if self.config.flag("position_biased_input", True) else None
@@ -190,7 +195,8 @@ class Deberta(Encoder):
         return super()._make_layers()
 
     def _make_block(self, number: int) -> Layer:
-        return _DebertaBlock(self.settings, self.collection, self._kinds(), self.config.flag("share_att_key"))
+        s, kinds, shared = self.settings, self._kinds(), self.config.flag("share_att_key")
+        return Block(s, self.collection, lambda place: DisentangledAttention(s, place, kinds, shared))
 
     def _kinds(self) -> tuple[str, ...]:
         """Which products with distances count."""
@@ -229,7 +235,7 @@ def _rows_of_distances(columns: int, buckets: int, farthest: int, span: int) -> 
     that texts of any length may be exported."""
     numbers = np.arange(2 * columns)
     distances = np.where(numbers % 2, (numbers + 1) // 2, -numbers // 2)
-    found = disentangled_buckets(distances, buckets, farthest) if buckets > 0 else distances
+    found = _buckets(distances, buckets, farthest) if buckets > 0 else distances
     return np.clip(found + span, 0, 2 * span - 1)
 
 
@@ -239,3 +245,20 @@ def _places_of_distances(columns: int) -> Numbers:
     numbers = np.arange(columns)
     distances = numbers[:, None] - numbers
     return np.where(distances > 0, 2 * distances - 1, -2 * distances)
+
+
+def _buckets(distances: Numbers, buckets: int, farthest: int) -> Numbers:
+    """The bucket of each distance, with its sign (He et al., "DeBERTa", ICLR 2021): up to half of the buckets are for
+    one distance each, and the others get wider up to `farthest`.
+
+    Args:
+        distances: positions of queries less those of keys
+        buckets: their number for each sign
+        farthest: the greatest distance with a bucket of its own
+    """
+    middle = buckets // 2
+    lengths = np.where(np.abs(distances) < middle, middle - 1, np.abs(distances)).astype(np.float32)
+    ratios = np.log(lengths / np.float32(middle)) / np.log(np.float32((farthest - 1) / middle))
+    wide = np.ceil(ratios * np.float32(middle - 1)) + middle
+    found: Numbers = np.where(lengths <= middle, distances, wide * np.sign(distances)).astype(np.int64)
+    return found

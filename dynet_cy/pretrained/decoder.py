@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Union
-
-import numpy as np
 
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
@@ -14,6 +13,7 @@ from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.config import Config
 from dynet_cy.pretrained.encoder import Encoder, Input
 from dynet_cy.pretrained.generation import Sampling, generate
+from dynet_cy.pretrained.heads import products_with_table
 from dynet_cy.pretrained.settings import Settings
 
 __all__ = ["Decoder", "Generator", "Tables"]
@@ -58,22 +58,8 @@ class Tables(Layer):
 
 
 class Generator(Encoder):
-    """The base class of `Decoder` and `EncoderDecoder`: scores of the piece to come, and generation.
+    """The base class of `Decoder` and `EncoderDecoder`: scores of the piece to come, and generation."""
 
-    Args:
-        config: the settings in `config.json`, as a dictionary or in JSON
-        model: where the parameters go
-        head: whether there is a matrix for the scores; models whose scores are products with the table of pieces
-            (`tie_word_embeddings`) need none
-        fill: see `Encoder`
-
-    Raises:
-        ModelFileError: a setting is missing or out of its range
-    """
-
-    prefix: ClassVar[str] = ""
-    """What stands before the names in files, except those in `bare`."""
-    bare: ClassVar[tuple[str, ...]] = ("lm_head.", "final_logits_bias", "mixtures.")
     tied: ClassVar[bool] = False
     """Whether scores are products with the table of pieces where `config.json` does not say it."""
 
@@ -94,9 +80,7 @@ class Generator(Encoder):
     def _add_top(self, present: bool) -> None:
         s = self.settings
         self.tie = self._is_tied(present)
-        self.head = None
-        if present and not self.tie:
-            self.head = Linear(s.dim, s.vocabulary, self.collection, bias=False)
+        self.head = Linear(s.dim, s.vocabulary, self.collection, bias=False) if present and not self.tie else None
 
     def _is_tied(self, present: bool) -> bool:
         """Whether scores are products with the table of pieces; `present`: whether files have a matrix for them."""
@@ -118,19 +102,20 @@ class Generator(Encoder):
         """The scores of vectors; `matrix`: what `_score_matrix` returns, for steps."""
         if matrix is not None:
             return matrix * x
-        if self.tie:  # both transposes are smaller than that of the table
-            return ops.transpose(ops.transpose(x) * self.embeddings.pieces.table.expr())
+        if self.tie:
+            return products_with_table(x, self.embeddings.pieces.table)
         if self.head is None:
             raise ValueError(f"{type(self).__name__}.scores: the files have no matrix for the scores")
-        return self.head(x)
+        found: Expression = self.head(x)
+        return found
 
+    @abc.abstractmethod
     def _begin(self, ids: list[int]) -> tuple[Any, int]:
         """The state with which the text begins that follows some pieces, and the piece before it."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _go_on(self, state: Any, ids: Any) -> tuple[Expression, Any]:
         """A step of several continuations, the batch elements of a state, each with one piece."""
-        raise NotImplementedError
 
     def _usual_options(self) -> dict[str, Any]:
         """Options of `generate` that the settings ask for."""
@@ -187,11 +172,8 @@ class Generator(Encoder):
         """
         return generate(self, prompts, longest, width, sample, end, each, options)
 
-    # ---- files
-
-    def _tensors(self) -> dict[str, np.ndarray[Any, Any]]:
-        found = super()._tensors().items()
-        return {name if name.startswith(self.bare) else self.prefix + name: array for name, array in found}
+    def _prefix_in_files(self) -> str:
+        return self.prefix
 
 
 class Decoder(Generator):
@@ -201,14 +183,9 @@ class Decoder(Generator):
     An architecture is a derived class, as for `Encoder`.
 
     Args:
-        config: the settings in `config.json`, as a dictionary or in JSON
-        model: where the parameters go
+        config, model, fill: see `Encoder`
         head: whether there is a matrix for the scores; models whose scores are products with the table of pieces
             (`tie_word_embeddings`) need none
-        fill: see `Encoder`
-
-    Raises:
-        ModelFileError: a setting is missing or out of its range
 
     Example:
         >>> config = dict(vocab_size=10, n_embd=8, n_layer=1, n_head=2, n_positions=16)
@@ -219,12 +196,12 @@ class Decoder(Generator):
 
     def _make_layers(self) -> list[Any]:
         found = super()._make_layers()
-        self.norm = self._make_norm()
+        self.norm = self._make_norm(self.collection)
         return found
 
-    def _make_norm(self) -> Layer:
+    @abc.abstractmethod
+    def _make_norm(self, model: ParameterCollection) -> Layer:
         """The norm after the last block."""
-        raise NotImplementedError
 
     # ---- vectors and scores
 

@@ -18,6 +18,7 @@ from dynet_cy.nn import Dropout, Embedding, Layer, LayerNorm, Linear
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.blocks import ACTIVATIONS, Block
 from dynet_cy.pretrained.config import Config
+from dynet_cy.pretrained.heads import KINDS, Head, HeadPlan, labels_of
 from dynet_cy.pretrained.names import Table, tensor_name
 from dynet_cy.pretrained.saving import FileName, write_json, write_tensors
 from dynet_cy.pretrained.settings import KEYS, Settings, read_settings
@@ -26,6 +27,8 @@ from dynet_cy.pretrained.words import POOLS, Mixture, pooled
 from dynet_cy.train import Trainer
 
 __all__ = ["Embeddings", "Encoder"]
+
+_BARE = ("head.", "bias.", "mixtures.")  # the paths of parameters whose names in files have no prefix
 
 Input = Union[Code, Sequence[int], npt.NDArray[np.integer[Any]]]
 
@@ -84,13 +87,17 @@ class Encoder(Layer):
         model: where the parameters go
         pooler: whether there is a linear layer for the vector of a text, as in BERT
         fill: is called with the new encoder; if it raises an error, nothing is left in the model
+        head: what `scores` computes: None, the default: nothing; "masked": scores of the pieces that may stand in each
+            place; "sequence": scores of the labels of a text; "token": scores of the labels of each piece
 
     Raises:
         ModelFileError: a setting is missing or out of its range
+        ValueError: there is no such head
 
     Attributes:
         settings: what `config.json` says, under the names of this library
         text: the tokenizer, or None
+        labels: the names of the labels that `scores` has scores of; empty without such a head
         longest: how many pieces are read together; longer texts are read in windows
         overlap: how many pieces two windows have in common
         checkpoint: whether the values within blocks are dropped and computed again in backward, for less memory; see
@@ -109,8 +116,13 @@ class Encoder(Layer):
     """The values of `model_type` in `config.json` that mean this class, and for each the class in `transformers`."""
     keys: ClassVar[Mapping[str, tuple[str, Any]]] = KEYS
     """The name of each setting in `config.json`, and its value where it is missing."""
-    names: ClassVar[Table] = {}
+    kind: str | None = None
+    names: Table = {}
     """The names of the modules; see `dynet_cy.pretrained.names`."""
+    heads: ClassVar[Mapping[str, HeadPlan]] = {}
+    """What there is for each kind of head."""
+    prefix: ClassVar[str] = ""
+    """What stands in files before the names of all but the head, where there is one."""
 
     def __init__(
         self,
@@ -118,12 +130,14 @@ class Encoder(Layer):
         model: ParameterCollection,
         pooler: bool = False,
         fill: Callable[[Encoder], None] | None = None,
+        head: str | None = None,
     ) -> None:
         values = json.loads(config) if isinstance(config, str) else config
         self.config = values if isinstance(values, Config) else Config(values)
         self.settings = self._read_settings()
         self._check_room()
-        super().__init__(model, (json.dumps(self.config.values), bool(pooler)))
+        spec = (json.dumps(self.config.values), bool(pooler))
+        super().__init__(model, spec if head is None else (*spec, None, head))
         self.text: TextReader | None = None
         self.report = ""
         self.checkpoint = False
@@ -131,7 +145,12 @@ class Encoder(Layer):
         self.projection = self._make_projection()
         self.layers = self._make_layers()
         self.pooler: Linear | None = None
+        self.kind = head
+        self.labels: list[str] = []
+        self.head: Any = None
         self._add_top(bool(pooler))
+        if head is not None:
+            self._add_head(head)
         self.mixtures: dict[int, Mixture] = {}
         self.longest = self._longest()
         self.overlap = min(128, self.longest // 4)
@@ -171,6 +190,33 @@ class Encoder(Layer):
         """Add what comes after the blocks, if files have it."""
         if present:
             self.pooler = Linear(self.settings.dim, self.settings.dim, self.collection)
+
+    def _add_head(self, kind: str) -> None:
+        """Add what computes scores."""
+        if kind not in KINDS:
+            expected = f"expected one of {', '.join(KINDS)}, got {kind!r:.80}"
+            raise ValueError(f"{type(self).__name__}: argument head: {expected}")
+        plan = self._head_plan(kind)
+        if kind == "masked":
+            self.config.only("tie_word_embeddings", True)
+        else:
+            self.labels = labels_of(self.config)
+        self.names = {**self.names, **plan.names}
+        if kind == "sequence" and self.pooler is None and "pooler" in self.names and "head.dense" not in plan.names:
+            self.pooler = Linear(self.settings.dim, self.settings.dim, self.collection)
+        self.head = Head(self.settings, self.collection, plan, len(self.labels) or None, self._head_dropout(kind))
+
+    def _head_plan(self, kind: str) -> HeadPlan:
+        """What there is for a kind of head."""
+        return self.heads[kind]
+
+    def _head_dropout(self, kind: str) -> float:
+        """The rate of dropout before the scores of labels."""
+        return self.config.rate("classifier_dropout", self.settings.dropout)
+
+    def _text_vector(self, x: Expression) -> Expression:
+        """The vector of a text that the head for its labels reads, from those of the pieces."""
+        return ops.pick(x, 0, 1) if self.pooler is None or self.head.dense is not None else self.pooled(x)
 
     def _first_position(self) -> int | None:
         """The row of the first position; None: there are no positions."""
@@ -384,6 +430,38 @@ class Encoder(Layer):
             raise ValueError(f"{type(self).__name__}.pooled: there is no such layer in the files")
         return ops.tanh(self.pooler(ops.pick(x, 0, 1)))
 
+    def scores(self, code: Input) -> Expression:
+        """What the head computes; `softmax` makes probabilities of it, and `dy.cross_entropy` a loss.
+
+        Args:
+            code: what `tokenize` returns, or the numbers of the pieces
+
+        Returns:
+            Expression: with a head for masked pieces ``{vocabulary,pieces}``, with one for labels of pieces
+            ``{labels,pieces}``, with one for labels of texts ``{labels}``.
+
+        Raises:
+            ValueError: there is no head
+            TypeError, IndexError: as in a call
+
+        Example:
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> config |= dict(intermediate_size=16, id2label={"0": "noun", "1": "verb", "2": "other"})
+            >>> tagger = dy.pretrained.Bert(config, model, head="token")
+            >>> tagger.scores([2, 5, 7, 3]).dim(), tagger.labels
+            (((3, 4), 1), ['noun', 'verb', 'other'])
+        """
+        if self.head is None:
+            raise ValueError(
+                f"{type(self).__name__}.scores: there is no head; load(folder, model, head=...) reads one of "
+                f"{', '.join(KINDS)}"
+            )
+        x = self(code)
+        found: Expression = self.head(
+            self._text_vector(x) if self.kind == "sequence" else x, self.embeddings.pieces.table
+        )
+        return found
+
     # ---- text
 
     def tokenize(self, text: Text, second: Text | None = None, *, longest: int | None = None) -> Code:
@@ -446,7 +524,8 @@ class Encoder(Layer):
             decay: from above 0 to 1
 
         Raises:
-            ValueError: `decay` is something else, or a parameter belongs to another trainer or to a group already
+            ValueError: `decay` is something else, or a parameter belongs to another trainer or to a group already; no
+                group is made then
 
         Example:
             >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
@@ -456,11 +535,22 @@ class Encoder(Layer):
             >>> [group.learning_rate for group in trainer.groups]
             [5e-05, 2.5e-05]
         """
+        name = f"{type(self).__name__}.layerwise"
         if not 0 < decay <= 1:
-            raise ValueError(f"{type(self).__name__}.layerwise: argument decay: expected above 0 to 1, got {decay!r}")
+            raise ValueError(f"{name}: argument decay: expected above 0 to 1, got {decay!r}")
         tables = [part for part in (self.embeddings, self.projection, *self._further_tables()) if part is not None]
+        parts = [*self.layers[::-1], tables]
+        grouped = {name for group in trainer.groups for name in group.names}
+        inside = [stored for part in parts for layer in _layers_in(part) for stored in layer.parameters()]
+        taken = next((stored.name() for stored in inside if stored.name() in grouped), None)
+        if taken is not None:
+            raise ValueError(
+                f"{name}: {taken} is in a group of the trainer already: call `layerwise` before other groups are made, "
+                "or give trainer.group_by_name a rule with all settings for each layer, such as "
+                f"{{'*layers.0.*.b': {{'learning_rate': {trainer.learning_rate * decay:g}, 'weight_decay': 0}}, ...}}"
+            )
         rate = trainer.learning_rate
-        for depth, part in enumerate([*self.layers[::-1], tables], 1):
+        for depth, part in enumerate(parts, 1):
             trainer.group(part, learning_rate=rate * decay**depth)
 
     def _further_tables(self) -> list[Any]:
@@ -491,13 +581,24 @@ class Encoder(Layer):
         place.mkdir(parents=True, exist_ok=True)
         write_tensors(place / "model.safetensors", self._tensors())
         kind = self.config.get("model_type", next(iter(self.model_types)))
-        changed = {"model_type": kind, "architectures": [self.model_types[kind]], "dtype": "float32"}
+        changed = {"model_type": kind, "architectures": [self._class_in_transformers(kind)], "dtype": "float32"}
         write_json(place / "config.json", {**self.config.values, **changed})
         for name, data in (self.text.files if self.text is not None else {}).items():
             write_file(place / name, data)
 
+    def _class_in_transformers(self, kind: str) -> str:
+        cls = self.model_types[kind]
+        return cls if self.kind is None else cls[: -len("Model")] + "For" + KINDS[self.kind]
+
+    def _prefix_in_files(self) -> str:
+        return "" if self.head is None else self.prefix
+
     def _tensors(self) -> dict[str, npt.NDArray[np.float32]]:
-        return {self.tensor_name(name): self.to_file(name, array) for name, array in self.state_dict().items()}
+        prefix, found = self._prefix_in_files(), {}
+        for name, array in self.state_dict().items():
+            before = "" if name.startswith(_BARE) else prefix
+            found[before + self.tensor_name(name)] = self.to_file(name, array)
+        return found
 
     def to_file(self, parameter: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The array that files have for a parameter.
@@ -542,8 +643,15 @@ class Encoder(Layer):
         s = self.settings
         count = sum(int(np.prod(parameter.shape)) for parameter in self.parameters())
         text = "no tokenizer" if self.text is None else "with tokenizer"
+        if self.kind is not None:
+            text += f", {self.kind} head"
         shape = f"{s.layers} layers of {s.dim}, {s.heads} heads, {s.vocabulary} pieces, {count:,} numbers, {text}"
         return f"({shape}){': ' if self.report else ''}{self.report}"
 
     def _inside(self) -> list[str]:
         return []
+
+
+def _layers_in(part: Any) -> list[Any]:
+    """A layer, or those of a list."""
+    return [part] if isinstance(part, Layer) else list(part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,14 +23,7 @@ class EncoderDecoder(Generator):
     the method ``step(x, past, memory, *context)`` and the attention `cross`.
 
     Args:
-        config: the settings in `config.json`, as a dictionary or in JSON
-        model: where the parameters go
-        head: whether there is a matrix for the scores; models whose scores are products with the table of pieces
-            (`tie_word_embeddings`) need none
-        fill: see `Encoder`
-
-    Raises:
-        ModelFileError: a setting is missing or out of its range
+        config, model, head, fill: see `Decoder`
 
     Example:
         >>> config = dict(vocab_size=10, d_model=8, d_ff=16, num_layers=1, num_heads=2, d_kv=4)
@@ -53,13 +47,13 @@ class EncoderDecoder(Generator):
         """The piece before the first one of a text where `config.json` does not say it; None: it has to."""
         return None
 
+    @abc.abstractmethod
     def _decoder_layers(self) -> int:
         """The number of blocks of the decoder."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _make_decoder_block(self, number: int) -> Any:
         """A block of the decoder."""
-        raise NotImplementedError
 
     def _decoder_vectors(self, x: Expression, first: int) -> Expression:
         """The input of the first block of the decoder.
@@ -131,7 +125,7 @@ class EncoderDecoder(Generator):
             found.append(after)
         return self._decoder_finished(x), DecoderState(tuple(found), state.memory)
 
-    def scores(self, code: Input, target: Input) -> Expression:
+    def scores(self, code: Input, target: Input) -> Expression:  # type: ignore[override]  # a decoder reads its own text
         """The score of each piece to follow each piece of a target.
 
         Args:

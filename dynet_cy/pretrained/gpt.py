@@ -7,53 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
-from dynet_cy.nn import Dropout, KeysValues, Layer, LayerNorm, Linear
-from dynet_cy.ops import api as ops
-from dynet_cy.pretrained.blocks import ACTIVATIONS
-from dynet_cy.pretrained.caching import CachedAttention
+from dynet_cy.nn import Layer, LayerNorm
+from dynet_cy.pretrained.blocks import Block, JointAttention
 from dynet_cy.pretrained.decoder import Decoder
-from dynet_cy.pretrained.settings import KEYS, Settings
+from dynet_cy.pretrained.settings import PLAIN_KEYS, Settings
 
 __all__ = ["GPT2"]
-
-
-class _JointAttention(CachedAttention):
-    """Attention with one `Linear` for queries, keys and values together."""
-
-    def _add_projections(self, settings: Settings, bias: bool) -> None:
-        self.joint = Linear(settings.dim, 3 * settings.dim, self.collection, bias)
-
-    def _projected(self, x: Expression, first: int) -> tuple[Expression, KeysValues]:
-        joint, dim = self.joint(x), self.heads * self.head_dim
-        query, key, value = (ops.pick_range(joint, i * dim, (i + 1) * dim) for i in range(3))
-        return query, KeysValues(key, value)
-
-
-class _GPTBlock(Layer):
-    """Attention, then two linear layers, both with a norm before and a residual connection."""
-
-    def __init__(self, settings: Settings, model: ParameterCollection) -> None:
-        s = settings
-        super().__init__(model)
-        self.activation = ACTIVATIONS[s.activation]
-        self.dropout = Dropout(s.dropout)
-        self.attention_norm = LayerNorm(s.dim, self.collection, s.eps)
-        self.attention = _JointAttention(s, self.collection)
-        self.norm = LayerNorm(s.dim, self.collection, s.eps)
-        self.inner = Linear(s.dim, s.hidden_dim, self.collection)
-        self.outer = Linear(s.hidden_dim, s.dim, self.collection)
-
-    def __call__(self, x: Expression) -> Expression:
-        """The columns, each with information from the previous ones."""
-        return self.step(x)[0]
-
-    def step(self, x: Expression, past: KeysValues | None = None) -> tuple[Expression, KeysValues]:
-        """The same for the next columns, and keys and values of all."""
-        found, past = self.attention.step(self.attention_norm(x), past)
-        x = x + self.dropout(found)
-        return x + self.dropout(self.outer(self.activation(self.inner(self.norm(x))))), past
 
 
 class GPT2(Decoder):
@@ -69,14 +29,12 @@ class GPT2(Decoder):
 
     model_types = {"gpt2": "GPT2LMHeadModel"}
     keys = {
-        **KEYS,
+        **PLAIN_KEYS,
         "dim": ("n_embd", None),
-        "embedding_dim": ("", 0),
         "layers": ("n_layer", None),
         "heads": ("n_head", None),
         "hidden_dim": ("n_inner", None),
         "positions": ("n_positions", 1024),
-        "types": ("", 0),
         "activation": ("activation_function", "gelu_new"),
         "eps": ("layer_norm_epsilon", 1e-5),
         "dropout": ("resid_pdrop", 0.1),
@@ -108,10 +66,11 @@ class GPT2(Decoder):
         return super()._read_settings(hidden_dim=("n_inner", wide), **changed)
 
     def _make_block(self, number: int) -> Layer:
-        return _GPTBlock(self.settings, self.collection)
+        s = self.settings
+        return Block(s, self.collection, lambda place: JointAttention(s, place), norm_first=True, causal=True)
 
-    def _make_norm(self) -> Layer:
-        return LayerNorm(self.settings.dim, self.collection, self.settings.eps)
+    def _make_norm(self, model: ParameterCollection) -> Layer:
+        return LayerNorm(self.settings.dim, model, self.settings.eps)
 
     def to_file(self, parameter: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The array that files have for a parameter: the matrices of blocks are transposed there."""

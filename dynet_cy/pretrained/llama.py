@@ -2,87 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
-from dynet_cy.nn import KeysValues, Layer, Linear, RMSNorm
-from dynet_cy.nn.positions import rotate
+from dynet_cy.nn import Layer, RMSNorm
 from dynet_cy.ops import api as ops
-from dynet_cy.pretrained.blocks import ACTIVATIONS
-from dynet_cy.pretrained.caching import CachedAttention
-from dynet_cy.pretrained.config import Config
+from dynet_cy.pretrained.blocks import Attention, Block
 from dynet_cy.pretrained.decoder import Decoder
-from dynet_cy.pretrained.settings import KEYS, Settings
+from dynet_cy.pretrained.positions import layer_kinds, rotary
+from dynet_cy.pretrained.settings import PLAIN_KEYS, Settings
 
-__all__ = ["Llama", "Qwen2", "Qwen3"]
-
-
-class _RotaryAttention(CachedAttention):
-    """Attention whose queries and keys are rotated by their positions, and perhaps normalized for each head before."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        model: ParameterCollection,
-        base: float,
-        bias: bool,
-        output_bias: bool,
-        norms: bool,
-    ) -> None:
-        super().__init__(settings, model, bias, output_bias)
-        self.base = base
-        self.query_norm = RMSNorm(self.head_dim, self.collection, settings.eps) if norms else None
-        self.key_norm = RMSNorm(self.head_dim, self.collection, settings.eps) if norms else None
-
-    def _projected(self, x: Expression, first: int) -> tuple[Expression, KeysValues]:
-        queries = self._placed(self.query(x), self.heads, self.query_norm, first)
-        keys = self._placed(self.key(x), self.kv_heads, self.key_norm, first)
-        return queries, KeysValues(keys, self.value(x))
-
-    def _placed(self, x: Expression, heads: int, norm: RMSNorm | None, first: int) -> Expression:
-        if norm is not None:
-            shape, batch = x.dim()
-            columns = shape[1] if len(shape) > 1 else 1
-            x = ops.reshape(norm(ops.reshape(x, (self.head_dim, heads * columns), batch)), shape, batch)
-        return rotate(x, heads, first, self.base)
+__all__ = ["Llama", "Qwen2", "Qwen3", "SmolLM3"]
 
 
-class _LlamaBlock(Layer):
-    """Attention, then a feed-forward part with a gate, both with a norm before and a residual connection."""
+class _NormedAttention(Attention):
+    """Attention whose queries and keys are normalized for each head."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        model: ParameterCollection,
-        make_attention: Callable[[ParameterCollection], _RotaryAttention],
-        bias: bool,
-    ) -> None:
-        s = settings
-        super().__init__(model)
-        self.activation = ACTIVATIONS[s.activation]
-        self.attention_norm = RMSNorm(s.dim, self.collection, s.eps)
-        self.attention = make_attention(self.collection)
-        self.norm = RMSNorm(s.dim, self.collection, s.eps)
-        self.gate = Linear(s.dim, s.hidden_dim, self.collection, bias)
-        self.inner = Linear(s.dim, s.hidden_dim, self.collection, bias)
-        self.outer = Linear(s.hidden_dim, s.dim, self.collection, bias)
+    def __init__(self, settings: Settings, model: ParameterCollection, *args: bool, **options: Any) -> None:
+        super().__init__(settings, model, *args, **options)
+        self.query_norm = RMSNorm(self.head_dim, self.collection, settings.eps)
+        self.key_norm = RMSNorm(self.head_dim, self.collection, settings.eps)
 
-    def __call__(self, x: Expression) -> Expression:
-        """The columns, each with information from the previous ones."""
-        return self.step(x)[0]
-
-    def step(self, x: Expression, past: KeysValues | None = None) -> tuple[Expression, KeysValues]:
-        """The same for the next columns, and keys and values of all."""
-        found, past = self.attention.step(self.attention_norm(x), past)
-        x = x + found
-        y = self.norm(x)
-        return x + self.outer(ops.cmult(self.activation(self.gate(y)), self.inner(y))), past
+    def _project(self, which: int, x: Expression) -> Expression:
+        y = super()._project(which, x)
+        if which > 1:
+            return y
+        shape, batch = y.dim()
+        columns = ops.reshape(y, (self.head_dim, int(np.prod(shape)) // self.head_dim), batch)
+        return ops.reshape((self.key_norm if which else self.query_norm)(columns), shape, batch)
 
 
 class Llama(Decoder):
-    """Llama 1 to 3 without scaled positions (Touvron et al., 2023), SmolLM 1 and 2, and others with this architecture.
+    """Llama 1 to 3 (Touvron et al., 2023; Grattafiori et al., 2024), SmolLM 1 and 2, and others with this architecture.
     See `Encoder` and `Decoder` for arguments and methods.
 
     Example:
@@ -94,18 +48,18 @@ class Llama(Decoder):
 
     model_types = {"llama": "LlamaForCausalLM"}
     keys = {
-        **KEYS,
-        "embedding_dim": ("", 0),
+        **PLAIN_KEYS,
         "head_dim": ("head_dim", 0),
         "kv_heads": ("num_key_value_heads", 0),
         "positions": ("max_position_embeddings", 2048),
-        "types": ("", 0),
         "activation": ("hidden_act", "silu"),
         "eps": ("rms_norm_eps", 1e-6),
         "dropout": ("", 0.0),
         "attention_dropout": ("attention_dropout", 0.0),
     }
     prefix = "model."
+    attention: type[Attention] = Attention
+    base = 10000.0
     names = {
         "embeddings.pieces": "embed_tokens",
         "layers.*.attention_norm": "layers.*.input_layernorm",
@@ -126,15 +80,34 @@ class Llama(Decoder):
     def _first_position(self) -> None:
         return None
 
-    def _make_attention(self, model: ParameterCollection) -> _RotaryAttention:
-        bias = self.config.flag("attention_bias")
-        return _RotaryAttention(self.settings, model, _base(self.config), bias, bias, False)
-
     def _make_block(self, number: int) -> Layer:
-        return _LlamaBlock(self.settings, self.collection, self._make_attention, self.config.flag("mlp_bias"))
+        s, config = self.settings, self.config
+        options: dict[str, Any] = {"window": self._window(number)}
+        if self._turns(number):
+            options |= rotary(config, s.head_dim, self.base)
+        biases = self._biases()
 
-    def _make_norm(self) -> Layer:
-        return RMSNorm(self.settings.dim, self.collection, self.settings.eps)
+        def attention(model: ParameterCollection) -> Attention:
+            return self.attention(s, model, *biases, **options)
+
+        parts, bias = (attention, self._make_norm), config.flag("mlp_bias")
+        return Block(s, self.collection, *parts, norm_first=True, causal=True, gated=True, bias=bias)
+
+    def _biases(self) -> tuple[bool, bool]:
+        """Whether queries, keys and values have b, and whether the results of attention have it."""
+        bias = self.config.flag("attention_bias")
+        return bias, bias
+
+    def _turns(self, number: int) -> bool:
+        """Whether a block has rotary positions."""
+        return True
+
+    def _window(self, number: int) -> int | None:
+        """The greatest distance of columns to which those of a block attend."""
+        return None
+
+    def _make_norm(self, model: ParameterCollection) -> Layer:
+        return RMSNorm(self.settings.dim, model, self.settings.eps)
 
 
 class Qwen2(Llama):
@@ -143,32 +116,53 @@ class Qwen2(Llama):
     model_types = {"qwen2": "Qwen2ForCausalLM"}
     keys = {**Llama.keys, "head_dim": ("", 0), "kv_heads": ("num_key_value_heads", 32)}
 
-    def _make_attention(self, model: ParameterCollection) -> _RotaryAttention:
-        self.config.only("use_sliding_window", False)
-        return _RotaryAttention(self.settings, model, _base(self.config), True, False, False)
+    def _biases(self) -> tuple[bool, bool]:
+        return True, False
+
+    def _window(self, number: int) -> int | None:
+        if not self.config.flag("use_sliding_window"):
+            return None
+        near = layer_kinds(self.config, [self._is_near(i) for i in range(self.settings.layers)])[number]
+        return self.config.size("sliding_window", 4096, 2) - 1 if near else None
+
+    def _is_near(self, number: int) -> bool:
+        """Whether columns of a block attend to near ones only, where the settings do not say it."""
+        return number >= self.config.size("max_window_layers", 28, 0)
 
 
-class Qwen3(Llama):
+class Qwen3(Qwen2):
     """Qwen 3 (Qwen Team, 2025), which normalizes queries and keys. See `Encoder` and `Decoder` for arguments and
     methods.
     """
 
     model_types = {"qwen3": "Qwen3ForCausalLM"}
-    keys = {**Llama.keys, "head_dim": ("head_dim", 128), "kv_heads": ("num_key_value_heads", 32)}
+    keys = {**Qwen2.keys, "head_dim": ("head_dim", 128)}
+    attention = _NormedAttention
 
-    def _make_attention(self, model: ParameterCollection) -> _RotaryAttention:
-        self.config.only("use_sliding_window", False)
-        bias = self.config.flag("attention_bias")
-        return _RotaryAttention(self.settings, model, _base(self.config), bias, bias, True)
+    def _biases(self) -> tuple[bool, bool]:
+        return Llama._biases(self)
 
 
-def _base(config: Config) -> float:
-    """The base of rotary positions, from the settings of newer files or of older ones."""
-    newer = config.get("rope_parameters")
-    given: Any = config.get("rope_scaling", {}) if newer is None else newer
-    if not isinstance(given, dict):
-        raise config.wrong("rope_scaling" if newer is None else "rope_parameters", "settings of rotary positions")
-    inner = Config(given, f"{config.source}, settings of rotary positions")
-    inner.only("type", "default")
-    inner.only("rope_type", "default")
-    return inner.number("rope_theta", config.number("rope_theta", 10000.0))
+class SmolLM3(Qwen2):
+    """SmolLM 3 (Hugging Face, 2025), whose every fourth block has no positions. See `Encoder` and `Decoder` for
+    arguments and methods.
+    """
+
+    model_types = {"smollm3": "SmolLM3ForCausalLM"}
+    keys = {**Llama.keys, "head_dim": ("head_dim", 0), "kv_heads": ("num_key_value_heads", 4)}
+    tied = True
+    base = 2000000.0
+
+    def _biases(self) -> tuple[bool, bool]:
+        return Llama._biases(self)
+
+    def _turns(self, number: int) -> bool:
+        given = self.config.get("no_rope_layers")
+        if given is None:
+            return (number + 1) % self.config.size("no_rope_layer_interval", 4) != 0
+        if not isinstance(given, list) or len(given) < self.settings.layers or not set(given) <= {0, 1}:
+            raise self.config.wrong("no_rope_layers", f"{self.settings.layers} of 0 and 1")
+        return bool(given[number])
+
+    def _is_near(self, number: int) -> bool:
+        return not self._turns(number)

@@ -20,9 +20,11 @@ from dynet_cy.pretrained.bart import Bart, Marian
 from dynet_cy.pretrained.bert import Albert, Bert, DistilBert, Electra, MPNet, Roberta
 from dynet_cy.pretrained.config import Config, read_json
 from dynet_cy.pretrained.deberta import Deberta
+from dynet_cy.pretrained.decoder import Generator
 from dynet_cy.pretrained.encoder import Encoder
 from dynet_cy.pretrained.gpt import GPT2
-from dynet_cy.pretrained.llama import Llama, Qwen2, Qwen3
+from dynet_cy.pretrained.heads import KINDS, Labels, with_labels
+from dynet_cy.pretrained.llama import Llama, Qwen2, Qwen3, SmolLM3
 from dynet_cy.pretrained.modernbert import ModernBert
 from dynet_cy.pretrained.names import older_name
 from dynet_cy.pretrained.t5 import T5
@@ -34,13 +36,13 @@ __all__ = ["ARCHITECTURES", "load"]
 FileName = Union[str, "os.PathLike[str]"]
 
 _ENCODERS: tuple[type[Encoder], ...] = (Bert, Roberta, Electra, DistilBert, Albert, MPNet, Deberta, ModernBert)
-_DECODERS: tuple[type[Encoder], ...] = (GPT2, Llama, Qwen2, Qwen3, T5, Bart, Marian)
+_DECODERS: tuple[type[Encoder], ...] = (GPT2, Llama, Qwen2, Qwen3, SmolLM3, T5, Bart, Marian)
 _CLASSES = (*_ENCODERS, *_DECODERS)
 ARCHITECTURES: dict[str, type[Encoder]] = {name: cls for cls in _CLASSES for name in cls.model_types}
 """The class for each `model_type`."""
 
 
-def load(path: FileName, model: CollectionOrLayer) -> Encoder:
+def load(path: FileName, model: CollectionOrLayer, *, head: str | None = None, labels: Labels | None = None) -> Encoder:
     """A pretrained encoder from files in Hugging Face's layout, with its tokenizer; nothing is fetched.
 
     The folder has `config.json`, whose `model_type` decides the class; `model.safetensors` or `pytorch_model.bin`, or
@@ -51,6 +53,10 @@ def load(path: FileName, model: CollectionOrLayer) -> Encoder:
     Args:
         path: the folder, or a file with tensors in it
         model: where the parameters go
+        head: for encoders, what `scores` computes: None, the default: nothing; "masked": scores of the pieces that may
+            stand in each place; "sequence": scores of the labels of a text; "token": scores of the labels of each piece
+        labels: their number, or their names, for a new head with random numbers in place of that of the files; None,
+            the default: the files have a head. Whatever else is missing is an error.
 
     Raises:
         FileNotFoundError: a file is missing
@@ -59,6 +65,7 @@ def load(path: FileName, model: CollectionOrLayer) -> Encoder:
         ModelMismatchError: a tensor is missing, or has another shape than the settings say
         ImportError: the folder has a tokenizer, and there is no package `tokenizers`
         TypeError: `model` is not a `ParameterCollection`
+        ValueError: there is no such head, or labels are given to another one than those of texts and pieces
 
     Example:
         >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
@@ -66,7 +73,12 @@ def load(path: FileName, model: CollectionOrLayer) -> Encoder:
         >>> bert = dy.pretrained.load("folder", model)
         >>> bert([2, 5, 7, 3]).dim()
         ((8, 4), 1)
+        >>> tagger = dy.pretrained.load("folder", model, head="token", labels=["noun", "verb", "other"])
+        >>> tagger.scores([2, 5, 7, 3]).dim()
+        ((3, 4), 1)
     """
+    if labels is not None and head not in ("sequence", "token"):
+        raise ValueError(f"load: argument labels: expected head='sequence' or head='token' with it, got head={head!r}")
     place = Path(path)
     if not place.exists():
         raise FileNotFoundError(
@@ -75,6 +87,10 @@ def load(path: FileName, model: CollectionOrLayer) -> Encoder:
     folder = place if place.is_dir() else place.parent
     config = Config(read_json(folder / "config.json", "the settings of a model"), str(folder / "config.json"))
     cls = _class_of(config)
+    if head is not None and issubclass(cls, Generator):
+        raise ValueError(f"load: argument head: encoders have one; the head of {cls.__name__} is read if it is there")
+    if labels is not None:
+        config.values = with_labels(config.values, labels)
     file = find_files(folder) if place.is_dir() else place
     tensors = open_tensors(file)
     config.numbers = tensors.numbers()
@@ -85,12 +101,13 @@ def load(path: FileName, model: CollectionOrLayer) -> Encoder:
     text = read_tokenizer(folder)
 
     def fill(encoder: Encoder) -> None:
-        _fill(encoder, tensors, prefix, str(file))
+        _fill(encoder, tensors, prefix, str(file), labels is not None)
         encoder.text = text
 
     # Within the constructor: an encoder that a cell of a notebook made before is replaced by one without errors only.
     top = cls.top_tensor()
-    return cls(config, collection, prefix + top in tensors or top in tensors, fill)
+    present, further = prefix + top in tensors or top in tensors, {} if head is None else {"head": head}
+    return cls(config, collection, present, fill, **further)
 
 
 def _class_of(config: Config) -> type[Encoder]:
@@ -103,8 +120,8 @@ def _class_of(config: Config) -> type[Encoder]:
     return ARCHITECTURES[kind]
 
 
-def _fill(encoder: Encoder, tensors: Tensors, prefix: str, source: str) -> None:
-    """Set the parameters of a new encoder to the values of the tensors."""
+def _fill(encoder: Encoder, tensors: Tensors, prefix: str, source: str, new_head: bool) -> None:
+    """Set the parameters of a new encoder to the values of the tensors, perhaps except those of its head."""
     for name in tensors:
         mixture = re.fullmatch(r"mixtures\.(\d{1,4})\.weights", name)
         if mixture is not None:
@@ -112,10 +129,15 @@ def _fill(encoder: Encoder, tensors: Tensors, prefix: str, source: str) -> None:
     goals = []
     for name, parameter in _paths(encoder):
         tensor = encoder.tensor_name(name)
-        names = (prefix + tensor, prefix + older_name(tensor), tensor)
+        names = (prefix + tensor, prefix + older_name(tensor), tensor, older_name(tensor))
         full = next((n for n in names if n in tensors), None)
+        top = name.startswith(("head.", "pooler."))
+        if new_head and (name.startswith("head.") or (top and full is None)):
+            continue
         if full is None:
-            raise ModelMismatchError(f"there is no {prefix}{tensor}", source, parameter=prefix + tensor)
+            before = "" if name.startswith("head.") else prefix
+            hint = "; `labels=` makes a new head" if top and encoder.labels else ""
+            raise ModelMismatchError(f"there is no {before}{tensor}{hint}", source, parameter=before + tensor)
         shape, wanted = tensors[full].shape, encoder.to_file(name, np.broadcast_to(0, parameter.shape)).shape
         if shape != wanted:
             expected = f"has shape {shape}, {Path(encoder.config.source).name} says {wanted}"
@@ -124,7 +146,7 @@ def _fill(encoder: Encoder, tensors: Tensors, prefix: str, source: str) -> None:
     for name, parameter, full in goals:
         set_array(parameter, encoder.from_file(name, tensors[full].floats()))
     used = {full for _, _, full in goals}
-    encoder.report = _report(tensors, used)
+    encoder.report = _report(tensors, used) + _advice(encoder)
 
 
 def _paths(layer: Layer, above: str = "") -> Iterator[tuple[str, Any]]:
@@ -150,6 +172,15 @@ def _prefix(cls: type[Encoder], tensors: Tensors, source: str) -> str:
 def _report(tensors: Tensors, used: set[str]) -> str:
     left = [name for name in tensors if name not in used]
     return f"read {len(used)} tensors of {', '.join(tensors.files)}" + (f"; left {_listed(left)}" if left else "")
+
+
+def _advice(encoder: Encoder) -> str:
+    """How the head is read that is left, if the settings say of which kind it is."""
+    classes = encoder.config.get("architectures")
+    ends = [str(name).partition("For")[2] for name in classes] if isinstance(classes, list) else []
+    kind = next((kind for kind, end in KINDS.items() if end in ends), None)
+    there = encoder.kind is None and kind is not None and not isinstance(encoder, Generator)
+    return f" (head={kind!r} reads the head)" if there else ""
 
 
 def _listed(names: Sequence[str], most: int = 8) -> str:

@@ -7,54 +7,17 @@ from typing import Any
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn import Dropout, Layer, LayerNorm, Linear
-from dynet_cy.nn.positions import rotate
 from dynet_cy.ops import api as ops
-from dynet_cy.pretrained.blocks import ACTIVATIONS, UnbiasedNorm
+from dynet_cy.pretrained.blocks import ACTIVATIONS, JointAttention
 from dynet_cy.pretrained.config import Config
 from dynet_cy.pretrained.encoder import Embeddings, Encoder
-from dynet_cy.pretrained.settings import KEYS, Settings
+from dynet_cy.pretrained.heads import HeadPlan
+from dynet_cy.pretrained.positions import FULL, NEAR, layer_kinds
+from dynet_cy.pretrained.settings import PLAIN_KEYS, Settings
 
 __all__ = ["ModernBert"]
 
-_FULL, _NEAR = "full_attention", "sliding_attention"
-_BASES = {_FULL: ("global_rope_theta", 160000.0), _NEAR: ("local_rope_theta", 10000.0)}
-
-
-class RotaryAttention(Layer):
-    """Self-attention with one `Linear` for queries, keys and values together, which are rotated by their positions.
-
-    Args:
-        settings: those of the encoder
-        model: where the parameters go
-        base: how fast the angles grow: the greater, the slower
-        window: the greatest distance between two columns of which one attends to the other; None: any
-        bias: whether the linear layers have b
-    """
-
-    def __init__(
-        self, settings: Settings, model: ParameterCollection, base: float, window: int | None, bias: bool
-    ) -> None:
-        s = settings
-        super().__init__(model)
-        self.dim, self.heads, self.base, self.window = s.dim, s.heads, base, window
-        self.dropout = Dropout(s.attention_dropout)
-        self.joint = Linear(s.dim, 3 * s.dim, self.collection, bias)
-        self.output = Linear(s.dim, s.dim, self.collection, bias)
-
-    def __call__(self, x: Expression) -> Expression:
-        """The attention of the columns of x to each other.
-
-        Args:
-            x: shape ``{dim,n}``
-        """
-        joint = self.joint(x)
-        both = rotate(ops.pick_range(joint, 0, 2 * self.dim), 2 * self.heads, 0, self.base)
-        query, key = ops.pick_range(both, 0, self.dim), ops.pick_range(both, self.dim, 2 * self.dim)
-        value = ops.pick_range(joint, 2 * self.dim, 3 * self.dim)
-        found = ops.scaled_dot_product_attention(
-            query, key, value, self.heads, dropout=self.dropout.now, window=self.window
-        )
-        return self.dropout(self.output(found))
+_BASES = {FULL: ("global_rope_theta", 160000.0), NEAR: ("local_rope_theta", 10000.0)}
 
 
 class _ModernBlock(Layer):
@@ -69,9 +32,9 @@ class _ModernBlock(Layer):
         bias = config.flag("mlp_bias")
         # The vectors of pieces have been normalized.
         self.attention_norm = _norm(s, self.collection, config) if number else None
-        window = config.size("local_attention", 128) // 2 if kind == _NEAR else None
-        base, biased = _base(config, kind), config.flag("attention_bias")
-        self.attention = RotaryAttention(s, self.collection, base, window, biased)
+        window = config.size("local_attention", 128, 2) // 2 if kind == NEAR else None
+        biased, place = config.flag("attention_bias"), {"base": _base(config, kind), "window": window}
+        self.attention = JointAttention(s, self.collection, biased, biased, positions="rotary", **place)
         self.norm = _norm(s, self.collection, config)
         self.inner = Linear(s.dim, 2 * s.hidden_dim, self.collection, bias)
         self.outer = Linear(s.hidden_dim, s.dim, self.collection, bias)
@@ -82,7 +45,8 @@ class _ModernBlock(Layer):
         Args:
             x: shape ``{dim,n}``
         """
-        x = x + self.attention(x if self.attention_norm is None else self.attention_norm(x))
+        found = self.attention(x if self.attention_norm is None else self.attention_norm(x))
+        x = x + self.attention.dropout(found)
         both = self.inner(self.norm(x))
         value, gate = (ops.pick_range(both, i * self.hidden_dim, (i + 1) * self.hidden_dim) for i in range(2))
         return x + self.outer(self.dropout(ops.cmult(self.activation(value), gate)))
@@ -95,15 +59,14 @@ class ModernBert(Encoder):
 
     model_types = {"modernbert": "ModernBertModel"}
     keys = {
-        **KEYS,
-        "embedding_dim": ("", 0),
-        "types": ("", 0),
+        **PLAIN_KEYS,
         "positions": ("max_position_embeddings", 8192),
         "activation": ("hidden_activation", "gelu"),
         "eps": ("norm_eps", 1e-5),
         "dropout": ("embedding_dropout", 0.0),
         "attention_dropout": ("attention_dropout", 0.0),
     }
+    prefix = "model."
     names = {
         "embeddings.pieces": "embeddings.tok_embeddings",
         "embeddings.norm": "embeddings.norm",
@@ -119,6 +82,17 @@ class ModernBert(Encoder):
     def _first_position(self) -> None:
         return None
 
+    def _head_plan(self, kind: str) -> HeadPlan:
+        config = self.config
+        names = {"head.dense": "head.dense", "head.norm": "head.norm"}
+        names |= {"head": "decoder"} if kind == "masked" else {"head.output": "classifier"}
+        activation = config.choice("classifier_activation", ACTIVATIONS, "gelu")
+        return HeadPlan(names, activation, False, config.flag("classifier_bias"), config.flag("norm_bias"))
+
+    def _text_vector(self, x: Expression) -> Expression:
+        kind = self.config.choice("classifier_pooling", ("cls", "mean"), "cls")
+        return ops.mean_dim(x, [1], False) if kind == "mean" else super()._text_vector(x)
+
     def _make_embeddings(self) -> Any:
         return Embeddings(self.settings, self.collection, None, lambda place: _norm(self.settings, place, self.config))
 
@@ -127,28 +101,16 @@ class ModernBert(Encoder):
         return super()._make_layers()
 
     def _make_block(self, number: int) -> Layer:
-        kind = _kinds(self.config, self.settings.layers)[number]
-        return _ModernBlock(self.settings, self.collection, self.config, number, kind)
+        every = self.config.size("global_attn_every_n_layers", 3)
+        near = layer_kinds(self.config, [i % every > 0 for i in range(self.settings.layers)])[number]
+        return _ModernBlock(self.settings, self.collection, self.config, number, NEAR if near else FULL)
 
     def _finished(self, states: list[Expression]) -> list[Expression]:
         return [*states[:-1], self.norm(states[-1])]
 
 
-def _norm(settings: Settings, model: ParameterCollection, config: Config) -> Layer:
-    cls: Any = LayerNorm if config.flag("norm_bias") else UnbiasedNorm
-    found: Layer = cls(settings.dim, model, settings.eps)
-    return found
-
-
-def _kinds(config: Config, layers: int) -> list[str]:
-    """Which columns each block attends to."""
-    kinds = config.get("layer_types")
-    if kinds is None:
-        every = config.size("global_attn_every_n_layers", 3)
-        return [_NEAR if i % every else _FULL for i in range(layers)]
-    if not isinstance(kinds, list) or len(kinds) != layers or not set(map(str, kinds)) <= {_FULL, _NEAR}:
-        raise config.wrong("layer_types", f"{layers} of {_FULL} and {_NEAR}")
-    return kinds
+def _norm(settings: Settings, model: ParameterCollection, config: Config) -> LayerNorm:
+    return LayerNorm(settings.dim, model, settings.eps, config.flag("norm_bias"))
 
 
 def _base(config: Config, kind: str) -> float:

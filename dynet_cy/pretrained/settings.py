@@ -9,7 +9,7 @@ from typing import Any
 from dynet_cy.files.textfile import ModelFileError
 from dynet_cy.pretrained.config import Config
 
-__all__ = ["KEYS", "Settings", "read_settings"]
+__all__ = ["KEYS", "PLAIN_KEYS", "Settings", "read_settings"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,9 @@ KEYS: dict[str, tuple[str, Any]] = {
     "padding": ("pad_token_id", 0),
 }
 """The name of each setting in `config.json`, and its value where it is missing; None: it has to be there."""
+
+PLAIN_KEYS = {**KEYS, "embedding_dim": ("", 0), "types": ("", 0)}
+"""Those of models whose tables have vectors of the length of columns, and none for types."""
 
 _LEAST = {"embedding_dim": 0, "head_dim": 0, "kv_heads": 0, "types": 0, "padding": 0}
 _FLOATS = {"eps": Config.number, "dropout": Config.rate, "attention_dropout": Config.rate}

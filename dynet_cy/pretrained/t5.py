@@ -5,17 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
-
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
-from dynet_cy.nn import Dropout, Embedding, KeysValues, Layer, Linear, RMSNorm
-from dynet_cy.ops import api as ops
-from dynet_cy.pretrained.blocks import ACTIVATIONS
-from dynet_cy.pretrained.caching import CachedAttention
-from dynet_cy.pretrained.distances import bias_of_buckets, square_of_t5_buckets, t5_buckets
+from dynet_cy.nn import Layer, RelativeBias, RMSNorm
+from dynet_cy.pretrained.blocks import Attention, Block
 from dynet_cy.pretrained.encoder_decoder import EncoderDecoder
-from dynet_cy.pretrained.settings import KEYS, Settings
+from dynet_cy.pretrained.settings import PLAIN_KEYS, Settings
 
 __all__ = ["T5"]
 
@@ -23,54 +18,10 @@ __all__ = ["T5"]
 _KINDS = {"relu": (False, "relu"), "gated-gelu": (True, "gelu_new"), "gated-relu": (True, "relu")}
 _KINDS |= {"gated-silu": (True, "silu"), "gelu": (False, "gelu"), "silu": (False, "silu")}
 
-_FEED_FORWARD = {"inner": "wi", "gate": "wi_0", "gated_inner": "wi_1", "outer": "wo"}
+_FEED_FORWARD = {False: {"inner": "wi", "outer": "wo"}, True: {"gate": "wi_0", "inner": "wi_1", "outer": "wo"}}
 
 
-class _T5Block(Layer):
-    """Attention, in a decoder also to the encoder's vectors, and a feed-forward part, each with a norm before and a
-    residual connection.
-    """
-
-    def __init__(self, settings: Settings, model: ParameterCollection, gated: bool, decodes: bool) -> None:
-        s = settings
-        super().__init__(model)
-        self.activation = ACTIVATIONS[s.activation]
-        self.dropout = Dropout(s.dropout)
-        self.attention_norm = RMSNorm(s.dim, self.collection, s.eps)
-        self.attention = CachedAttention(s, self.collection, False, False, 1.0)
-        self.cross_norm = RMSNorm(s.dim, self.collection, s.eps) if decodes else None
-        self.cross = CachedAttention(s, self.collection, False, False, 1.0) if decodes else None
-        self.norm = RMSNorm(s.dim, self.collection, s.eps)
-        self.gate: Any = Linear(s.dim, s.hidden_dim, self.collection, False) if gated else None
-        self.gated_inner: Any = Linear(s.dim, s.hidden_dim, self.collection, False) if gated else None
-        self.inner = None if gated else Linear(s.dim, s.hidden_dim, self.collection, False)
-        self.outer = Linear(s.hidden_dim, s.dim, self.collection, False)
-
-    def __call__(self, x: Expression, bias: Expression) -> Expression:
-        """The columns of the encoder, each with information from the others."""
-        x = x + self.dropout(self.attention(self.attention_norm(x), bias=bias))
-        return self._fed(x)
-
-    def step(
-        self, x: Expression, past: KeysValues | None, memory: KeysValues, bias: Expression
-    ) -> tuple[Expression, KeysValues]:
-        """The next columns of the decoder, and keys and values of all."""
-        found, past = self.attention.step(self.attention_norm(x), past, bias)
-        x = x + self.dropout(found)
-        if self.cross is not None and self.cross_norm is not None:
-            x = x + self.dropout(self.cross(self.cross_norm(x), memory))
-        return self._fed(x), past
-
-    def _fed(self, x: Expression) -> Expression:
-        y = self.norm(x)
-        if self.inner is not None:
-            hidden = self.activation(self.inner(y))
-        else:
-            hidden = ops.cmult(self.activation(self.gate(y)), self.gated_inner(y))
-        return x + self.dropout(self.outer(self.dropout(hidden)))
-
-
-def _names() -> dict[str, str]:
+def _names(gated: bool) -> dict[str, str]:
     """The names of the modules of both stacks."""
     found = {"embeddings.pieces": "shared", "head": "lm_head"}
     for here, stack, last in (("", "encoder", 1), ("decoder_", "decoder", 2)):
@@ -83,7 +34,7 @@ def _names() -> dict[str, str]:
             for path, name in (("query", "q"), ("key", "k"), ("value", "v"), ("output", "o")):
                 found[f"{here}layers.*.{part}.{path}"] = f"{place}.{module}.{name}"
         found[f"{here}layers.*.norm"] = f"{block}.{last}.layer_norm"
-        for path, name in _FEED_FORWARD.items():
+        for path, name in _FEED_FORWARD[gated].items():
             found[f"{here}layers.*.{path}"] = f"{block}.{last}.DenseReluDense.{name}"
         found[f"{here}norm"] = f"{stack}.final_layer_norm"
         found[f"{here}distances"] = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias"
@@ -103,26 +54,25 @@ class T5(EncoderDecoder):
 
     model_types = {"t5": "T5ForConditionalGeneration", "mt5": "MT5ForConditionalGeneration"}
     keys = {
-        **KEYS,
+        **PLAIN_KEYS,
         "dim": ("d_model", None),
-        "embedding_dim": ("", 0),
         "layers": ("num_layers", None),
         "heads": ("num_heads", None),
         "head_dim": ("d_kv", 64),
         "hidden_dim": ("d_ff", None),
         "positions": ("", 1 << 20),  # distances have no end
-        "types": ("", 0),
         "activation": ("", "relu"),
         "eps": ("layer_norm_epsilon", 1e-6),
         "dropout": ("dropout_rate", 0.1),
         "attention_dropout": ("dropout_rate", 0.1),
     }
-    names = _names()
+    names = _names(False)
 
     def _read_settings(self, **changed: tuple[str, Any]) -> Settings:
         usual = "gated-gelu" if self.config.get("model_type") == "mt5" else "relu"
         kind = self.config.choice("feed_forward_proj", _KINDS, usual)
         self.gated, activation = _KINDS[kind]
+        self.names = _names(self.gated)
         return dataclasses.replace(super()._read_settings(**changed), activation=activation)
 
     def _first_position(self) -> None:
@@ -140,27 +90,46 @@ class T5(EncoderDecoder):
 
     def _make_layers(self) -> list[Any]:
         s, config = self.settings, self.config
-        self.buckets = config.size("relative_attention_num_buckets", 32, 4)
-        self.farthest = config.size("relative_attention_max_distance", 128, self.buckets)
-        config.check_room("relative_attention_num_buckets", self.buckets, s.heads)
-        self.distances = Embedding(self.buckets, s.heads, self.collection)
-        self.decoder_distances = Embedding(self.buckets, s.heads, self.collection)
+        buckets = config.size("relative_attention_num_buckets", 32, 4)
+        farthest = config.size("relative_attention_max_distance", 128, buckets)
+        config.check_room("relative_attention_num_buckets", buckets, s.heads)
+        self.distances = RelativeBias(s.heads, self.collection, buckets, farthest)
+        self.decoder_distances = RelativeBias(s.heads, self.collection, buckets, farthest, False)
         found = super()._make_layers()
-        self.norm = RMSNorm(s.dim, self.collection, s.eps)
-        self.decoder_norm = RMSNorm(s.dim, self.collection, s.eps)
+        self.norm = self._make_norm(self.collection)
+        self.decoder_norm = self._make_norm(self.collection)
         return found
 
     def _make_block(self, number: int) -> Layer:
-        return _T5Block(self.settings, self.collection, self.gated, False)
+        return self._block()
 
     def _decoder_layers(self) -> int:
         return self.config.size("num_decoder_layers", self.settings.layers)
 
     def _make_decoder_block(self, number: int) -> Layer:
-        return _T5Block(self.settings, self.collection, self.gated, True)
+        return self._block(cross=self._make_attention)
+
+    def _block(self, cross: Any = None) -> Layer:
+        return Block(
+            self.settings,
+            self.collection,
+            self._make_attention,
+            self._make_norm,
+            norm_first=True,
+            cross=cross,
+            gated=self.gated,
+            bias=False,
+            inner_dropout=self.settings.dropout,
+        )
+
+    def _make_attention(self, model: ParameterCollection) -> Attention:
+        return Attention(self.settings, model, False, False, scale=1.0)
+
+    def _make_norm(self, model: ParameterCollection) -> RMSNorm:
+        return RMSNorm(self.settings.dim, model, self.settings.eps)
 
     def _context(self, columns: int) -> tuple[Expression, ...]:
-        return (bias_of_buckets(self.distances.table, square_of_t5_buckets(columns, self.buckets, self.farthest)),)
+        return (self.distances(columns),)
 
     def _finished(self, states: list[Expression]) -> list[Expression]:
         return [*states[:-1], self.norm(states[-1])]
@@ -173,9 +142,7 @@ class T5(EncoderDecoder):
         return found
 
     def _decoder_context(self, first: int, columns: int) -> tuple[Expression, ...]:
-        distances = np.arange(first + columns)[:, None] - (first + np.arange(columns))
-        rows = t5_buckets(distances, self.buckets, self.farthest, False)
-        return (bias_of_buckets(self.decoder_distances.table, rows),)
+        return (self.decoder_distances(first + columns, columns, first),)
 
     def _decoder_finished(self, x: Expression) -> Expression:
         return self.decoder_norm(x)

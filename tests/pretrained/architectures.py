@@ -6,6 +6,7 @@ the files of such a model hold.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 Array = Any
+NO_TORCH = "" if all(map(importlib.util.find_spec, ("torch", "transformers"))) else "transformers is not installed"
 
 
 class Tensors(dict):
@@ -309,11 +311,37 @@ def gpt2(w, ids, types, config):
     return [*states[:-1], w.norm(x, f"{t}.ln_f", eps)], None
 
 
-def rotated(x, heads, base):
+def turns(size, base, scaling):
+    """The angle of each pair from one position to the next, and what queries and keys are multiplied by."""
+    found, kind, factor = [], scaling.get("rope_type"), scaling.get("factor", 1)
+    longest = scaling.get("original_max_position_embeddings")
+    for i in range(size // 2):
+        angle = base ** (-2 * i / size)
+        if kind == "linear":
+            angle /= factor
+        elif kind == "llama3":
+            within, low, high = longest * angle / (2 * math.pi), scaling["low_freq_factor"], scaling["high_freq_factor"]
+            if within < low:
+                angle /= factor
+            elif within <= high:
+                share = (within - low) / (high - low)
+                angle = (1 - share) * angle / factor + share * angle
+        elif kind == "yarn":
+            ends = (size * math.log(longest / (b * 2 * math.pi)) / (2 * math.log(base)) for b in (32, 1))
+            begin, end = next(ends), next(ends)
+            begin, end = max(math.floor(begin), 0), min(math.ceil(end), size - 1)
+            share = min(max((i - begin) / (end - begin), 0), 1)
+            angle = share * angle / factor + (1 - share) * angle
+        found.append(angle)
+    return np.array(found), 0.1 * math.log(factor) + 1 if kind == "yarn" else 1
+
+
+def rotated(x, heads, base, **scaling):
     """Queries or keys, rotated by their positions."""
     n, d = x.shape
     size = d // heads
-    angles = np.arange(n)[:, None] * base ** (-np.arange(0, size, 2) / size)
+    each, factor = turns(size, base, scaling)
+    x, angles = factor * x, np.arange(n)[:, None] * each
     angles = np.tile(np.concatenate([angles, angles], 1), heads)
     halves = x.reshape(n, heads, 2, size // 2)
     turned = np.stack([-halves[:, :, 1], halves[:, :, 0]], 2).reshape(n, d)
@@ -324,6 +352,7 @@ def llama(w, ids, types, config):
     c = {"rope_theta": 1e4, "head_dim": config["hidden_size"] // config["num_attention_heads"], **config}
     kind, d, heads, n, eps = c["model_type"], c["hidden_size"], c["num_attention_heads"], len(ids), 1e-6
     size, kv = c["head_dim"], c["num_key_value_heads"]
+    scaling = c.get("rope_scaling", {})
     qkv_bias, bias = c.get("attention_bias", kind == "qwen2"), c.get("attention_bias", False)
 
     def norm(x, name):
@@ -342,9 +371,14 @@ def llama(w, ids, types, config):
             q, k = (
                 norm(z.reshape(n, -1, size), f"{at}.{name}_norm").reshape(n, -1) for z, name in ((q, "q"), (k, "k"))
             )
-        q, k = rotated(q, heads, c["rope_theta"]), rotated(k, kv, c["rope_theta"])
+        turning = kind != "smollm3" or (i + 1) % c.get("no_rope_layer_interval", 4)
+        if turning:
+            q, k = rotated(q, heads, c["rope_theta"], **scaling), rotated(k, kv, c["rope_theta"], **scaling)
+        near = c.get("use_sliding_window") and (not turning if kind == "smollm3" else i >= c["max_window_layers"])
+        distances = np.subtract.outer(np.arange(n), np.arange(n))
+        window = np.where(distances >= c["sliding_window"], -np.inf, 0.0) if near else 0.0
         k, v = (np.repeat(z.reshape(n, kv, size), heads // kv, 1).reshape(n, -1) for z in (k, v))
-        x = x + w.linear(attend(q, k, v, heads, causal(n)), f"{at}.o_proj", d, bias)
+        x = x + w.linear(attend(q, k, v, heads, causal(n) + window), f"{at}.o_proj", d, bias)
         y, biased = norm(x, f"{layer}.post_attention_layernorm"), c.get("mlp_bias", False)
         gate = ACTIVATIONS["silu"](w.linear(y, f"{layer}.mlp.gate_proj", c["intermediate_size"], biased))
         inner = gate * w.linear(y, f"{layer}.mlp.up_proj", c["intermediate_size"], biased)
@@ -625,6 +659,57 @@ DECODERS = {
             "mlp_bias": True,
             "rope_theta": 100.0,
             "tie_word_embeddings": True,
+        },
+    ),
+    "llama, linear": Case(
+        llama,
+        {**_LLAMA, "model_type": "llama", "head_dim": 8, "rope_scaling": {"rope_type": "linear", "factor": 3.0}},
+    ),
+    "llama 3.1": Case(
+        llama,
+        {
+            **_LLAMA,
+            "model_type": "llama",
+            "head_dim": 8,
+            "rope_theta": 100.0,
+            "rope_scaling": {
+                "rope_type": "llama3",
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 32,
+            },
+        },
+    ),
+    "qwen2, windows": Case(
+        llama,
+        {
+            **_LLAMA,
+            "model_type": "qwen2",
+            "use_sliding_window": True,
+            "sliding_window": 4,
+            "max_window_layers": 1,
+        },
+    ),
+    "qwen3, yarn": Case(
+        llama,
+        {
+            **_LLAMA,
+            "model_type": "qwen3",
+            "head_dim": 16,
+            "rope_theta": 100.0,
+            "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+        },
+    ),
+    "smollm3": Case(
+        llama,
+        {
+            **_LLAMA,
+            "model_type": "smollm3",
+            "rope_theta": 2e6,
+            "no_rope_layer_interval": 2,
+            "use_sliding_window": True,
+            "sliding_window": 5,
         },
     ),
     "qwen2": Case(llama, {**_LLAMA, "model_type": "qwen2", "tie_word_embeddings": True}),

@@ -232,6 +232,15 @@ def test_rates_that_do_not_fall(decay, bert):
         bert.layerwise(dy.AdamTrainer(bert), decay)
 
 
+def test_rates_after_other_groups(bert):
+    trainer = dy.AdamTrainer(bert, 1.0)
+    (group,) = trainer.group_by_name({"embeddings.*": {"weight_decay": 0}})
+    with pytest.raises(ValueError, match=r"Bert.layerwise: /bert/embeddings/.* call `layerwise` before"):
+        bert.layerwise(trainer, 0.5)
+    assert trainer.groups == (group,)
+    trainer.group_by_name({"*layers.0.*.b": {"learning_rate": 0.5, "weight_decay": 0}})  # what the error recommends
+
+
 def test_dropout_is_active_in_training_only(bert):
     x = bert(IDS).npvalue()
     assert not bert.training

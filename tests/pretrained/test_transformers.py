@@ -6,13 +6,12 @@ import importlib.util
 
 import numpy as np
 import pytest
-from architectures import CASES, DECODERS, ENCODER_DECODERS, LENGTHS, random_ids
+from architectures import CASES, DECODERS, ENCODER_DECODERS, LENGTHS, NO_TORCH, random_ids
 
 import dynet_cy as dy
 
-NOT_THERE = "" if all(map(importlib.util.find_spec, ("torch", "transformers"))) else "transformers is not installed"
-NO_PEFT = NOT_THERE or ("" if importlib.util.find_spec("peft") else "peft is not installed")
-needs_transformers = pytest.mark.skipif(bool(NOT_THERE), reason=NOT_THERE or "-")
+NO_PEFT = NO_TORCH or ("" if importlib.util.find_spec("peft") else "peft is not installed")
+needs_transformers = pytest.mark.skipif(bool(NO_TORCH), reason=NO_TORCH or "-")
 needs_peft = pytest.mark.skipif(bool(NO_PEFT), reason=NO_PEFT or "-")
 # Of PyTorch's own code.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")

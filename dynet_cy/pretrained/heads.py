@@ -1,0 +1,118 @@
+"""What encoders have after their blocks: scores of masked pieces, of a text's class, or of each piece's class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Union
+
+from dynet_cy.graph import Expression
+from dynet_cy.model import LookupParameters, ParameterCollection
+from dynet_cy.nn import Dropout, Layer, LayerNorm, Linear
+from dynet_cy.ops import api as ops
+from dynet_cy.pretrained.blocks import ACTIVATIONS
+from dynet_cy.pretrained.config import Config
+from dynet_cy.pretrained.names import Table
+from dynet_cy.pretrained.settings import Settings
+from dynet_cy.rnn.builder import positive_integer
+
+__all__ = ["KINDS", "TOKEN", "Head", "HeadPlan", "Labels", "labels_of", "products_with_table", "with_labels"]
+
+Labels = Union[int, Sequence[str]]
+
+KINDS = {"masked": "MaskedLM", "sequence": "SequenceClassification", "token": "TokenClassification"}
+"""The kinds of heads, and how the names of their classes in `transformers` end."""
+
+
+class HeadPlan(NamedTuple):
+    """What a family of encoders has for a kind of head.
+
+    Attributes:
+        names: the names in files of the parts of `Head` that are there: "head.dense", "head.norm", "head.output", and
+            "head" for b
+        activation: that after `dense`; None: that of the blocks
+        drops_first: whether there is dropout before `dense`
+        bias: whether `dense` has b
+        norm_bias: whether `norm` has b
+    """
+
+    names: Table
+    activation: str | None = None
+    drops_first: bool = False
+    bias: bool = True
+    norm_bias: bool = True
+
+
+TOKEN = HeadPlan({"head.output": "classifier"})
+"""A linear layer alone."""
+
+
+class Head(Layer):
+    """A linear layer with an activation, and a norm, as far as they are there; then scores of labels by a linear layer,
+    or scores of pieces by products with the table of their vectors, plus b.
+
+    Args:
+        settings: those of the encoder
+        model: where the parameters go
+        plan: which parts there are
+        labels: the number of labels; None: scores of pieces
+        dropout: the rate before the scores of labels
+    """
+
+    def __init__(
+        self, settings: Settings, model: ParameterCollection, plan: HeadPlan, labels: int | None, dropout: float
+    ) -> None:
+        s, there = settings, plan.names
+        super().__init__(model)
+        width = s.embedding_dim if labels is None else s.dim
+        self.activation = ACTIVATIONS[plan.activation or s.activation]
+        self.dropout, self.drops_first = Dropout(dropout), plan.drops_first
+        self.dense = Linear(s.dim, width, self.collection, plan.bias) if "head.dense" in there else None
+        self.norm = LayerNorm(width, self.collection, s.eps, plan.norm_bias) if "head.norm" in there else None
+        self.output: Any = None if labels is None else Linear(width, labels, self.collection)
+        self.b = self._vector(s.vocabulary) if labels is None else None
+
+    def __call__(self, x: Expression, table: LookupParameters) -> Expression:
+        """The scores.
+
+        Args:
+            x: columns, ``{dim,n}`` or ``{dim}``
+            table: the vectors of the pieces
+        """
+        if self.dense is not None:
+            x = self.activation(self.dense(self.dropout(x) if self.drops_first else x))
+        if self.norm is not None:
+            x = self.norm(x)
+        if self.b is not None:
+            return products_with_table(x, table) + self.b
+        found: Expression = self.output(self.dropout(x))
+        return found
+
+
+def products_with_table(x: Expression, table: LookupParameters) -> Expression:
+    """The product of each column with each vector of a table; both transposes are smaller than that of the table."""
+    return ops.transpose(ops.transpose(x) * table.expr())
+
+
+def labels_of(config: Config) -> list[str]:
+    """The names of the labels that a config has."""
+    names = config.get("id2label")
+    if names is None:
+        return [f"LABEL_{i}" for i in range(config.size("num_labels", 2))]
+    if not isinstance(names, dict) or sorted(map(str, names)) != sorted(map(str, range(len(names)))) or not names:
+        raise config.wrong("id2label", "a name for each number from 0 on")
+    return [str(names[key]) for key in sorted(names, key=int)]
+
+
+def with_labels(values: Mapping[str, Any], labels: Labels) -> dict[str, Any]:
+    """The settings, with other labels: their number, or their names."""
+    if isinstance(labels, (list, tuple)) and labels and all(isinstance(name, str) for name in labels):
+        names = list(labels)
+    elif isinstance(labels, (list, tuple, str)):
+        raise ValueError(f"load: argument labels: expected a number, or names, got {labels!r:.80}")
+    else:
+        names = [f"LABEL_{i}" for i in range(positive_integer(labels, "load", "labels"))]
+    changed = {
+        "id2label": {str(i): name for i, name in enumerate(names)},
+        "label2id": {n: i for i, n in enumerate(names)},
+    }
+    return {**{key: value for key, value in values.items() if key != "num_labels"}, **changed}
