@@ -169,6 +169,7 @@ class Job:
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, **threads},
+            cwd=Path(__file__).parent,  # with -m, Python searches this folder first, and it has no unbuilt package
         )
 
     def round(self, argument: int | bool) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ weights.  All services give the same answers, and each runs in its own process. 
 load them in turns, for some seconds each.  Without a rate, each client sends its next request as soon as it has its
 answer, so that the service is always busy; with a rate, requests arrive at random times (Poisson).  PyTorch collects
 requests for 5 ms, pads them, and makes each step of the parser for all of them at once.  PYTHON is an interpreter with
-torch, starlette, uvicorn and what dynet_cy needs.
+torch, starlette, uvicorn and dynet_cy.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class Service:
             self.port = free.getsockname()[1]
         self.mode = mode
         command = [python, __file__, "--serve", mode, "--port", str(self.port), "--hidden", str(hidden)]
-        self.process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(HERE.parent)})
+        self.process = subprocess.Popen(command)
         end = time.monotonic() + 120
         while True:
             try:

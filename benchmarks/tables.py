@@ -1,7 +1,7 @@
 """Cost of updates of a large lookup table: sparse updates, and updates of all rows.
 
     python benchmarks/tables.py [--rows N] [--size N] [--touched N] [--trainers NAME...] [--gpu]
-    python -m dynet_cy.launch -n 2 benchmarks/tables.py ...
+    dynet-cy-launch -n 2 benchmarks/tables.py ...
 
 Prints microseconds of CPU time, the minimum and the mean over many updates, with rows drawn at random; "forward" is the
 minimum for looking these rows up. With several processes, each looks up its share of the rows, and the times are those

@@ -7,18 +7,29 @@ tutorials of learn/ are programs that run while the site is built, and whose out
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import re
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterator
+from concurrent.futures import Future
+from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import NamedTuple
 
+from docutils import nodes
 from docutils.nodes import Element
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
-import dynet_cy
-
 HERE = Path(__file__).resolve().parent
+# `python -m sphinx` searches the clone first. Unless it is compiled in place, the installed package is the one to read.
+if PathFinder.find_spec("dynet_cy.core.threads", [str(HERE.parent / "dynet_cy" / "core")]) is None:
+    sys.path[:] = [path for path in sys.path if Path(path).resolve() != HERE.parent]
+
+import dynet_cy  # noqa: E402
 
 project = "dynet_cy"
 author = "The dynet_cy developers"
@@ -40,7 +51,39 @@ myst_enable_extensions = ["colon_fence", "dollarmath"]
 suppress_warnings = ["config.cache"]  # of functions among the gallery's settings
 
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True, "inherited-members": True, "exclude-members": "with_traceback, add_note"}
+
+
+def public_classes() -> Iterator[tuple[type, str]]:
+    """The public classes, and where the reference has them."""
+    modules = [dynet_cy, *filter(inspect.ismodule, (getattr(dynet_cy, name) for name in dynet_cy.__all__))]
+    for module in modules:
+        for name in module.__all__:
+            value = getattr(module, name)
+            if isinstance(value, type):
+                yield value, f"{module.__name__}.{name}"
+
+
+def shared_bases(classes: Collection[type]) -> dict[type, str]:
+    """The bases of several public classes that are not public themselves, but have members to document."""
+    users = Counter(base for value in classes for base in value.__mro__[1:] if base not in classes)
+    return {
+        base: f"{base.__module__}.{base.__qualname__}"
+        for base, number in users.items()
+        if number > 2
+        and base.__module__.startswith("dynet_cy.")
+        and any(not name.startswith("_") and getattr(value, "__doc__", None) for name, value in vars(base).items())
+    }
+
+
+CLASSES = dict(public_classes())
+SHARED = shared_bases(CLASSES)
+CLASSES.update(SHARED)
+# What a class has from one of these stands there, and is not repeated.
+ELSEWHERE = {*CLASSES, Future, *(value for value in vars(builtins).values() if isinstance(value, type))}
+autodoc_default_options = {
+    "members": True,
+    "inherited-members": ", ".join(sorted(value.__name__ for value in ELSEWHERE)),
+}
 autodoc_typehints = "none"  # they are in the signature
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
@@ -110,23 +153,67 @@ def block(name: str) -> str:
     return f"```{{eval-rst}}\n.. {kind(name)}:: dynet_cy.{name}\n{options}```\n"
 
 
-def groups() -> dict[str, list[str]]:
+# Groups of functions of one kind are sections of one page; they are named as in surface.md.
+KINDS = {
+    "Losses": ["softmax", "losses", "functions.losses", "functions.sequences"],
+    "Products": ["linalg", "products", "functions.contraction"],
+    "Sums, means, norms": ["reduce", "functions.reductions", "functions.norms"],
+    "Normalization": ["norm"],
+    "Shapes, selection, sorting": ["shape", "select", "functions.shapes"],
+    "Convolution and pooling": ["conv", "functions.convolutions"],
+    "Random numbers, dropout, choices": ["random", "functions.choices"],
+}
+
+
+class Group(NamedTuple):
+    """A group of public names: its title and key in surface.md, the guide that the text there links to, the names."""
+
+    title: str
+    key: str
+    guide: str
+    names: list[str]
+
+
+def groups() -> list[Group]:
     """The public names under the bold words of surface.md, each once."""
-    found: dict[str, list[str]] = {}
+    found = []
     seen: set[str] = set()
     for paragraph in (HERE / "surface.md").read_text(encoding="utf-8").split("\n\n"):
-        title = re.match(r"\*\*(.+?)\*\*(?= \(|[:,])", paragraph)
+        title = re.match(r"\*\*(.+?)\*\*(?: \(`([\w.]+)`\))?(?= \(|[:,])", paragraph)
         if title is None:
             continue
         named = dict.fromkeys(re.findall(r"`(\w+)`", paragraph))
         names = [name for name in named if name in dynet_cy.__all__ and name not in seen]
         seen.update(names)
+        guide = re.search(r"\]\(([\w-]+\.md)", paragraph)
         if names:
-            found[title[1]] = names
+            found.append(Group(title[1], title[2] or "", guide[1] if guide else "", names))
     rest = [name for name in dynet_cy.__all__ if name not in seen and not name.startswith("__")]
     if rest:
         raise ValueError(f"surface.md does not name {', '.join(rest)}")
     return found
+
+
+def bases_of(name: str) -> Iterator[str]:
+    """The entries of shared bases of a public class, or of a module's classes, that no page has yet."""
+    value = getattr(dynet_cy, name)
+    members = [getattr(value, n) for n in value.__all__] if inspect.ismodule(value) else [value]
+    for base in [base for member in members if isinstance(member, type) for base in member.__mro__]:
+        if base in SHARED:
+            yield f"```{{eval-rst}}\n.. autoclass:: {SHARED.pop(base)}\n```\n"
+
+
+def page_of(title: str, parts: list[Group]) -> str:
+    """A page of the reference. Its title is marked, as guides have such titles too."""
+    text = f"# {title} (API)\n"
+    for guide in dict.fromkeys(part.guide for part in parts if part.guide):
+        text += f"\n[Guide](../{guide})\n"
+    for part in parts:
+        heading = f"\n## {part.title}\n" if len(parts) > 1 else ""
+        entries = [block(name) for name in part.names]
+        entries += [base for name in part.names for base in bases_of(name)]
+        text += heading + "".join(f"\n{entry}" for entry in entries)
+    return text
 
 
 # Modules whose names are not among those of the package, and what their pages are called.
@@ -142,18 +229,19 @@ MODULES = {
 def write_reference(folder: Path) -> None:
     """Write the pages of the reference, where they have changed."""
     folder.mkdir(exist_ok=True)
-    pages = {}
-    entries = list(MODULES)
+    kinds = {key: title for title, keys in KINDS.items() for key in keys}
+    parts: dict[str, list[Group]] = {}
+    for group in groups():
+        parts.setdefault(kinds.pop(group.key, group.title), []).append(group)
+    if kinds:
+        raise ValueError(f"surface.md has no {', '.join(kinds)}")
+    pages = {f"{re.sub(r'[^a-z0-9]+', '-', title.lower())}.md": page_of(title, of) for title, of in parts.items()}
     for name, title in MODULES.items():
-        pages[f"{name}.md"] = f"# {title}\n\n```{{eval-rst}}\n.. automodule:: dynet_cy.{name}\n```\n"
-    for title, names in groups().items():
-        file = re.sub(r"\W+", "-", title.lower()).strip("-")
-        pages[f"{file}.md"] = f"# {title}\n\n" + "\n".join(block(name) for name in names)
-        entries.append(file)
-    listed = "\n".join(entries[len(MODULES) :] + entries[: len(MODULES)])
+        pages[f"{name}.md"] = f"# {title} (API)\n\n```{{eval-rst}}\n.. automodule:: dynet_cy.{name}\n```\n"
+    listed = "\n".join(pages)
     pages["index.md"] = (
         "# Reference\n\nEvery public name, from its docstring. All of them are in `dynet_cy`, which programs import "
-        f"as `dy`.\n\n```{{toctree}}\n:maxdepth: 2\n\n{listed}\n```\n"
+        f"as `dy`.\n\n```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n"
     )
     for old in folder.glob("*.md"):
         if old.name not in pages:
@@ -201,7 +289,7 @@ def write_examples() -> None:
     """A page for each example: what it is, what it prints, how its training goes, and the program."""
     folder, listed = HERE.parent / "examples", HERE / "project" / "examples.md"
     text = listed.read_text(encoding="utf-8")
-    pages = []
+    pages = {}
     # A folder with a page of its own is not one of programs to copy.
     inner = [path for path in sorted(folder.glob("*/*.py")) if not (path.parent / "README.md").exists()]
     for path in [*sorted(folder.glob("*.py")), *inner]:
@@ -221,10 +309,10 @@ def write_examples() -> None:
         heading = f"## {place.parts[0]}\n"
         if heading not in text:
             raise ValueError(f"examples/README.md has no section {heading.strip()!r}")
+        pages[f"example_{name}"] = text.index(heading)
         words = "The program" if len(place.parts) == 1 else f"`{place.name}`"
         text = text.replace(heading, f"{heading}\n[{words}, and all that it prints](example_{name}.md)\n")
-        pages.append(f"example_{name}")
-    toctree = "\n".join(pages)
+    toctree = "\n".join(sorted(pages, key=pages.__getitem__))  # in the order of the sections
     listed.write_text(f"{text}\n```{{toctree}}\n:hidden:\n\n{toctree}\n```\n", encoding="utf-8")
 
 
@@ -270,6 +358,46 @@ def link_short_name(app: Sphinx, env: BuildEnvironment, node: pending_xref, text
     return env.domains["py"].resolve_xref(env, node["refdoc"], app.builder, "obj", full, node, text)
 
 
+# Files of the clone that texts name, and their pages.
+PAGE = re.compile(r"docs/([\w-]+)\.md|(benchmarks/RESULTS|examples/README|CHANGELOG|CONTRIBUTING)\.md")
+
+
+def page_named(match: re.Match[str]) -> str:
+    return f"/{match[1]}" if match[1] else "/" + OUTSIDE[f"../{match[2]}.md"].removesuffix(".md")
+
+
+def link_pages(app: Sphinx, doctree: nodes.document) -> None:
+    """Where a text names the file of a page, lead to the page."""
+    for link in doctree.findall(pending_xref):  # names in single backticks in docstrings
+        if match := PAGE.fullmatch(link["reftarget"]):
+            link.attributes.update(refdomain="std", reftype="doc", reftarget=page_named(match), refexplicit=True)
+    inside = (nodes.FixedTextElement, nodes.reference, nodes.title, nodes.raw, pending_xref)
+    for text in list(doctree.findall(nodes.Text)):
+        parts: list[nodes.Node] = []
+        at, node = 0, text
+        while node.parent is not None and not isinstance(node, inside):
+            node = node.parent
+        if isinstance(node, inside):
+            continue
+        for match in PAGE.finditer(text):
+            link = pending_xref(
+                "", refdomain="std", reftype="doc", reftarget=page_named(match), refexplicit=True, refwarn=True
+            )
+            link.append(nodes.inline("", match[0]))
+            parts += [nodes.Text(text[at : match.start()]), link]
+            at = match.end()
+        if parts:
+            text.parent.replace(text, [*parts, nodes.Text(text[at:])])
+
+
+def name_bases(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Below a class, the public classes whose members it has too."""
+    if isinstance(obj, type):
+        bases = [CLASSES[base] for base in obj.__mro__[1:] if base in CLASSES and name in CLASSES.values()]
+        if bases:
+            lines += ["", f"Has the members of {', '.join(f':py:class:`{base}`' for base in bases)} too.", ""]
+
+
 def mark_blocks(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Formulas and code of docstrings stand as they are: what is indented after a blank line is a literal block."""
     marked: list[str] = []
@@ -298,5 +426,7 @@ def skip_fields(app: Sphinx, what: str, name: str, obj: object, skip: bool, opti
 def setup(app: Sphinx) -> None:
     app.connect("autodoc-skip-member", skip_fields)
     app.connect("autodoc-process-docstring", mark_blocks, priority=400)  # before napoleon's
+    app.connect("autodoc-process-docstring", name_bases, priority=600)
     app.connect("source-read", read_source)
+    app.connect("doctree-read", link_pages)
     app.connect("missing-reference", link_short_name)

@@ -249,7 +249,7 @@ def size() -> Found:
     seconds = []
     for _ in range(7):
         before = os.times()
-        subprocess.run([sys.executable, "-c", "import dynet_cy"], check=True, timeout=100)
+        subprocess.run([sys.executable, "-c", "import dynet_cy"], check=True, timeout=100, cwd=Path(__file__).parent)
         after = os.times()
         seconds.append(after.children_user + after.children_system - before.children_user - before.children_system)
     yield "import seconds", min(seconds)
