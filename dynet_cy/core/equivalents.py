@@ -9,7 +9,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable
-from typing import Any, Callable, NamedTuple, NoReturn
+from typing import Any, Callable, NamedTuple, NoReturn, TypeVar
+
+Self = TypeVar("Self", bound="KnownArguments")
 
 
 class Row(NamedTuple):
@@ -498,7 +500,7 @@ class KnownArguments:
         if "__init__" not in vars(cls):
             cls.__init__ = cls.__init__  # type: ignore[method-assign]
 
-    def __new__(cls, *args: object, **settings: object) -> Any:
+    def __new__(cls: type[Self], *args: object, **settings: object) -> Self:
         if settings:
             wrong = of_arguments(cls, settings, cls._arguments)
             if wrong:

@@ -14,7 +14,7 @@ import warnings
 import weakref
 from collections.abc import Iterator
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from dynet_cy.nn.scopes import open_scopes
 
 __all__: list[str] = []
 
+_Made = TypeVar("_Made")
 _DEEPEST = 4  # how deep lists and dictionaries are searched for layers
 _PLAIN = (str, bytes, int, float, bool, type(None), np.ndarray)  # what they mostly hold otherwise
 
@@ -138,7 +139,7 @@ class LayerType(abc.ABCMeta):
         own = inspect.signature(cls.__init__)  # type: ignore[misc]  # cls is not an instance
         return own.replace(parameters=list(own.parameters.values())[1:])
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __call__(cls: type[_Made], *args: Any, **kwargs: Any) -> _Made:
         if kwargs:
             wrong = of_arguments(cls, kwargs)
             if wrong:
@@ -152,7 +153,7 @@ class LayerType(abc.ABCMeta):
                     if isinstance(given, ParameterCollection):
                         begin_in(given)
                 try:
-                    layer = super().__call__(*args, **kwargs)
+                    made: _Made = super().__call__(*args, **kwargs)  # type: ignore[misc]
                 except TypeError:
                     if lacks_model(cls, args, kwargs):
                         raise TypeError(
@@ -160,6 +161,7 @@ class LayerType(abc.ABCMeta):
                             "parameters go"
                         ) from None
                     raise
+                layer: Any = made
                 if "collection" not in attributes(layer):
                     raise TypeError(not_begun(cls))
             finally:
@@ -169,7 +171,7 @@ class LayerType(abc.ABCMeta):
         object.__setattr__(layer, "_constructed", True)
         if place is not None:
             _take_place_of_former(layer, place)
-        return layer
+        return made
 
 
 def lacks_model(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

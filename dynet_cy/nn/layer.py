@@ -107,7 +107,7 @@ class Layer(metaclass=LayerType):
     # object a dictionary of its own, in which Python 3.11 and 3.12 find attributes more slowly from then on.
     _attributes: dict[str, None] | None = None
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls: type[Self], *args: Any, **kwargs: Any) -> Self:
         layer = super().__new__(cls)
         object.__setattr__(layer, "_attributes", {})
         return layer
