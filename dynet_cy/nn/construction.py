@@ -155,11 +155,9 @@ class LayerType(abc.ABCMeta):
                 try:
                     made: _Made = super().__call__(*args, **kwargs)  # type: ignore[misc]
                 except TypeError:
-                    if lacks_model(cls, args, kwargs):
-                        raise TypeError(
-                            f"{cls.__name__}: argument model is missing: the ParameterCollection where its "
-                            "parameters go"
-                        ) from None
+                    wrong = of_arguments(cls, kwargs, given=len(args))
+                    if wrong:
+                        raise TypeError(wrong) from None
                     raise
                 layer: Any = made
                 if "collection" not in attributes(layer):
@@ -172,13 +170,6 @@ class LayerType(abc.ABCMeta):
         if place is not None:
             _take_place_of_former(layer, place)
         return made
-
-
-def lacks_model(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a constructor was called without its argument `model`, which other libraries' layers do not have."""
-    own = list(inspect.signature(cls).parameters.values())
-    at = next((i for i, parameter in enumerate(own) if parameter.name == "model"), len(own))
-    return len(args) <= at < len(own) and own[at].default is own[at].empty and "model" not in kwargs
 
 
 def not_begun(cls: type) -> str:
