@@ -310,12 +310,13 @@ def threads(session: nox.Session) -> None:
 
 @step()
 def lint(session: nox.Session) -> None:
-    """ruff, cython-lint, mypy, stubtest, and the tests that need mypy and Cython."""
+    """ruff, cython-lint, mypy, pyright, stubtest, and the tests that need type checkers and Cython."""
     installed(session, "test", "-r", ".ci/lint-requirements.txt")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("cython-lint", "dynet_cy")
     session.run("mypy")
+    session.run("pyright")
     run_tests(session, *(session.posargs or ["tests/typing", "tests/test_build.py"]))
     tree = Path.cwd()
     # From elsewhere, so that the installed package is compared and not the source tree.

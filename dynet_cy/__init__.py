@@ -303,7 +303,9 @@ __all__ = [
     "Trainer",
     # end of names
 ]
-__all__ += [*_api.__all__, *functions.__all__]
+# Each list by itself, as editors and pyright read `__all__`.
+__all__ += _api.__all__
+__all__ += functions.__all__
 
 
 def _finish() -> None:

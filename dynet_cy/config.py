@@ -45,7 +45,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from types import FrameType
-from typing import Any, Optional
+from typing import Any, NoReturn, Optional
 
 from dynet_cy import profiling as _profiling
 from dynet_cy import strictness as _strictness
@@ -747,7 +747,23 @@ def init_from_params(params: DynetParams) -> None:
     params.init()
 
 
+def _explain_in_parsers() -> None:
+    """Let a parser of the program that rejects our options say how it accepts them."""
+    error = argparse.ArgumentParser.error
+
+    def explained(self: argparse.ArgumentParser, message: str) -> NoReturn:
+        if "--dynet" in message:
+            message += (
+                "; dynet_cy has read its options itself: add dynet_cy.config.add_options(parser) before parse_args"
+            )
+        error(self, message)
+
+    argparse.ArgumentParser.error = explained  # type: ignore[method-assign]
+
+
 _defaults = {**get(), "random_seed": 0, "threads": 0}
 _read = _from_command_line()
+if _read:
+    _explain_in_parsers()
 set(**{"threads": 0, **_from_environment(), **_read})
 _chosen.clear()

@@ -18,26 +18,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 import dynet_cy
+from dynet_cy.bindings import LIBRARIES, Program, last
 from dynet_cy.core.equivalents import advice
 from dynet_cy.differences import DIFFERENCES
 from dynet_cy.readings import READINGS, Reading, has_sizes_apart
 
 __all__ = ["Finding", "findings", "main"]
 
-# Modules by the library that they belong to.
-_LIBRARIES = {
-    "torch": "PyTorch",
-    "tensorflow": "TensorFlow",
-    "keras": "TensorFlow",
-    **dict.fromkeys(("dynet", "_dynet", "dynet_config"), "DyNet"),
-}
 _OPERATORS = {ast.Mult: "*", ast.Add: "+", ast.Eq: "==", ast.NotEq: "!="}
-_NUMERIC_FUNCTIONS = frozenset(
-    ["len", "int", "float", "bool", "str", "range", "min", "max", "round", "sum", "math", "time", "os", "random"]
-)
-_NUMERIC_METHODS = frozenset(["size", "item", "numel", "nelement", "dim", "ndimension", "shape", "ndim"])
-_TENSOR_METHODS = frozenset(["argmax", "view", "permute", "squeeze", "unsqueeze", "cuda", "detach"])
-_NUMERIC_TYPES = frozenset(["int", "float", "bool", "str"])
+# The tables that have the names of what is of some kind; see `Program`.
+_COLUMNS = {
+    "tensor": ("x",),
+    "trainer": ("trainer",),
+    "layer": ("layer", "model"),
+    "self layer": ("layer", "model"),
+    "": ("x", "trainer", "model"),
+}
+_ANYWHERE = frozenset(["data", "device", "type", "array", "rank", "hidden"])  # that objects of other kinds have too
 
 
 class Finding(NamedTuple):
@@ -51,140 +48,19 @@ class Finding(NamedTuple):
     """What to know, as pairs of a label ("PyTorch", "dynet_cy", "write") and a text."""
 
 
-class _Program(ast.NodeVisitor):
-    """The modules and names of a program, and what its names are as far as that can be seen."""
-
-    def __init__(self, tree: ast.AST) -> None:
-        self.names: dict[str, str] = {}  # what an imported name is, as a dotted name
-        self.kinds: dict[str, set[str]] = {}  # of variables and attributes, by name
-        self.statements: set[ast.AST] = set()  # calls whose result is dropped
-        for _ in range(3):  # names that are made of names
-            self.visit(tree)
-
-    @property
-    def library(self) -> str:
-        """The library that it is written for, or nothing."""
-        tops = {_LIBRARIES.get(name.partition(".")[0], "") for name in self.names.values()}
-        return next((library for library in ("DyNet", "PyTorch", "TensorFlow") if library in tops), "")
-
-    def visit_Import(self, node: ast.Import) -> None:
-        for name in node.names:
-            top = name.name.partition(".")[0]
-            self.names[name.asname or top] = name.name if name.asname else top
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        for name in node.names:
-            self.names[name.asname or name.name] = f"{node.module or ''}.{name.name}"
-
-    def visit_Expr(self, node: ast.Expr) -> None:
-        self.statements.add(node.value)
-        self.generic_visit(node)
-
-    def visit_Assign(self, node: ast.Assign) -> None:
-        for target in node.targets:
-            self.note(target, node.value)
-        self.generic_visit(node)
-
-    def visit_For(self, node: ast.For) -> None:
-        numbers = isinstance(node.iter, ast.Call) and self.dotted(node.iter.func) == "range"
-        if numbers and isinstance(node.target, ast.Name):
-            self.kinds.setdefault(node.target.id, set()).add("number")
-        self.generic_visit(node)
-
-    def visit_arguments(self, node: ast.arguments) -> None:
-        every = [*node.posonlyargs, *node.args, *node.kwonlyargs]
-        defaults: dict[str, ast.expr | None] = dict(zip([a.arg for a in node.kwonlyargs], node.kw_defaults))
-        defaults.update(
-            zip([a.arg for a in every[: len(node.posonlyargs) + len(node.args)]][::-1], node.defaults[::-1])
-        )
-        for argument in every:
-            annotation = self.dotted(argument.annotation) if argument.annotation else ""
-            default = defaults.get(argument.arg)
-            number = annotation in _NUMERIC_TYPES or (default is not None and self.kind(default) == "number")
-            self.kinds.setdefault(argument.arg, set()).add("number" if number else "")
-        self.generic_visit(node)
-
-    def note(self, target: ast.expr, value: ast.expr) -> None:
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-            for part, of in zip(target.elts, value.elts):
-                self.note(part, of)
-        elif isinstance(target, ast.Tuple):
-            for part in target.elts:  # n, m = x.shape
-                self.note(part, value)
-        elif isinstance(target, (ast.Name, ast.Attribute)):
-            self.kinds.setdefault(_last(target), set()).add(self.kind(value))
-
-    def dotted(self, node: ast.AST | None) -> str:
-        """A name such as torch.nn.functional.softmax, with the names of imports in place; "" for other expressions."""
-        if isinstance(node, ast.Name):
-            return self.names.get(node.id, node.id)
-        if isinstance(node, ast.Attribute):
-            before = self.dotted(node.value)
-            return f"{before}.{node.attr}" if before else ""
-        return ""
-
-    def kind(self, node: ast.expr) -> str:
-        """ "tensor", "number" (or anything else that is no tensor), or "" where it cannot be seen."""
-        if isinstance(node, (ast.Constant, ast.JoinedStr, ast.List, ast.Dict, ast.Set, ast.ListComp, ast.Lambda)):
-            return "number"
-        if isinstance(node, ast.UnaryOp):
-            return self.kind(node.operand)
-        if isinstance(node, ast.BinOp):
-            kinds = {self.kind(node.left), self.kind(node.right)}
-            return "tensor" if "tensor" in kinds else "" if "" in kinds else "number"
-        if isinstance(node, ast.Subscript):
-            return self.kind(node.value)
-        if isinstance(node, ast.Call):
-            return self.kind_of_call(node)
-        if isinstance(node, ast.Attribute) and node.attr in _NUMERIC_METHODS:
-            return "number"
-        if isinstance(node, (ast.Name, ast.Attribute)):
-            if self.dotted(node).partition(".")[0] in ("math", "np", "numpy"):
-                return "number"
-            kinds = self.kinds.get(_last(node), {""})
-            return next(iter(kinds)) if len(kinds) == 1 else "tensor" if "tensor" in kinds else ""
-        return ""
-
-    def kind_of_call(self, node: ast.Call) -> str:
-        name = self.dotted(node.func)
-        if name.partition(".")[0] in ("torch", "tensorflow"):
-            return "tensor"
-        if name.partition(".")[0] in _NUMERIC_FUNCTIONS or _last(node.func) in _NUMERIC_METHODS:
-            return "number"
-        if _last(node.func) in _TENSOR_METHODS:
-            return "tensor"
-        if isinstance(node.func, ast.Attribute):
-            return "tensor" if self.kind(node.func.value) == "tensor" else ""
-        return ""
-
-    def belongs(self, node: ast.expr) -> bool:
-        """Whether a function or method may be one of the library: not of another module, nor of what is no tensor."""
-        top = self.dotted(node).partition(".")[0]
-        if top in _LIBRARIES:
-            return True
-        if isinstance(node, ast.Attribute):
-            return top not in self.names.values() and self.kind(node.value) != "number"
-        return isinstance(node, ast.Name) and self.names.get("*", "").partition(".")[0] in _LIBRARIES
-
-
-def _last(node: ast.AST) -> str:
-    """The last part of a dotted name."""
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-
-
 def _is_bias(node: ast.expr) -> bool:
-    return bool(re.fullmatch(r"b|bias|b\d|(?:\w+_)?bias|(?:\w+_)b", _last(node)))
+    return bool(re.fullmatch(r"b|bias|b\d|(?:\w+_)?bias|(?:\w+_)b", last(node)))
 
 
 # ---- programs of PyTorch and TensorFlow
 
 
-def _is_read_otherwise(row: Reading, node: ast.AST, program: _Program) -> bool:
+def _is_read_otherwise(row: Reading, node: ast.AST, program: Program) -> bool:
     names = row.torch.split()
     if isinstance(node, (ast.BinOp, ast.AugAssign)):
         symbol = _OPERATORS.get(type(node.op), "")
         operands = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.target, node.value]
-        if symbol not in names or "number" in map(program.kind, operands):
+        if symbol not in names or not {"tensor", ""}.issuperset(map(program.kind, operands)):
             return False
         return symbol == "*" or any(map(_is_bias, operands))
     if isinstance(node, ast.Compare):
@@ -196,45 +72,60 @@ def _is_read_otherwise(row: Reading, node: ast.AST, program: _Program) -> bool:
         dotted = program.dotted(node.func)
         if any(f"{keyword.arg}=" in names for keyword in node.keywords) and program.belongs(node.func):
             return True
-        if any(name.endswith(".") and f".{name}" in dotted for name in names):
+        if any(name.endswith(".") and dotted.rpartition(".")[0].endswith(f".{name[:-1]}") for name in names):
             return True
-        if _last(node.func) == "sort" and node in program.statements:  # of a list
+        if last(node.func) == "sort" and node in program.statements:  # of a list
             return False
         if row.differs is has_sizes_apart and len(node.args) < 2:
             return False
-        return _last(node.func) in names and program.belongs(node.func)
+        return last(node.func) in names and program.belongs(node.func)
     return False
 
 
-def _name_here(node: ast.AST, program: _Program) -> str:
+def _name_here(node: ast.AST, program: Program) -> str:
     """What an error of this library would say of a name, from the tables of equivalents."""
-    if isinstance(node, ast.keyword) and node.arg:
-        return advice("keyword", node.arg)
     if not isinstance(node, (ast.Attribute, ast.Name)) or not isinstance(getattr(node, "ctx", None), ast.Load):
         return ""
-    dotted, name = program.dotted(node), _last(node)
+    dotted, name = program.dotted(node), last(node)
     top = dotted.partition(".")[0]
-    if top in _LIBRARIES and "." in dotted:
+    if top in LIBRARIES and "." in dotted:
         columns = ("nn", "dy", "trainer") if ".nn." in dotted else ("dy", "nn")
-        return next(filter(None, (advice(column, name) for column in columns)), "")
-    if isinstance(node, ast.Attribute) and program.belongs(node):
-        return next(filter(None, (advice(column, name) for column in ("x", "trainer", "model"))), "")
-    return ""
+        return _first(columns, name)
+    if not isinstance(node, ast.Attribute) or top in program.names.values() or program.is_own(node):
+        return ""
+    kind = program.kind(node.value)
+    if kind == "scheduler" or not kind and "sched" in last(node.value).lower():
+        return advice("dy", "lr_scheduler") if name == "step" else ""
+    if not kind and (node not in program.called or name in _ANYWHERE) and not name.startswith(("grad", "requires_")):
+        return ""
+    has_it = kind.endswith("layer") and name != "parameters" and hasattr(dynet_cy.nn.Layer, name)
+    return "" if has_it else _first(_COLUMNS.get(kind, ()), name)
+
+
+def _first(columns: Iterable[str], name: str) -> str:
+    return next(filter(None, (advice(column, name) for column in columns)), "")
+
+
+def _keywords_here(node: ast.AST, program: Program) -> Iterator[tuple[ast.AST, str]]:
+    """What an error of this library would say of the arguments of a trainer's constructor."""
+    if isinstance(node, ast.Call) and program.kind(node) == "trainer":
+        for keyword in node.keywords:
+            yield keyword, advice("keyword", keyword.arg or "")
 
 
 Found = Iterator[tuple[ast.AST, tuple[tuple[str, str], ...]]]
 
 
-def _of_another_library(tree: ast.AST, program: _Program, library: str) -> Found:
+def _of_another_library(tree: ast.AST, program: Program, library: str) -> Found:
     inner: set[ast.AST] = set()  # parts of names that have been found
     for node in ast.walk(tree):
         for row in READINGS:
             if row.torch and _is_read_otherwise(row, node, program):
                 yield node, ((library, row.there), ("dynet_cy", row.here), ("write", row.write))
-        said = _name_here(node, program)
-        if said and node not in inner:
-            yield node, (("write", said.replace("; write ", "")),)
-            inner.add(getattr(node, "value", node))
+        for place, said in [(node, _name_here(node, program)), *_keywords_here(node, program)]:
+            if said and place not in inner:
+                yield place, (("write", said.replace("; write ", "")),)
+                inner.add(getattr(place, "value", place))
 
 
 # ---- programs of DyNet
@@ -312,23 +203,24 @@ def _signs(what: str) -> list[str]:
     return re.findall(r"import \w+|\S+", text)
 
 
-def _has_sign(signs: Iterable[str], node: ast.AST, program: _Program) -> bool:
+def _has_sign(signs: Iterable[str], node: ast.AST, program: Program) -> bool:
     if isinstance(node, ast.Call):
         dotted = program.dotted(node.func).replace("_dynet.", "dynet.")
         keywords = [f"{keyword.arg}=" for keyword in node.keywords]
-        own = program.belongs(node.func) and _last(node.func) in signs
+        own = program.belongs(node.func) and last(node.func) in signs
         return dotted in signs or own or any(keyword in signs for keyword in keywords)
     if isinstance(node, ast.Attribute):
         return program.dotted(node).replace("_dynet.", "dynet.") in signs
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return any(sign[1:] in node.value for sign in signs if sign.startswith("'"))
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):  # an option by itself, and no text that has it
+        option = node.value.partition("=")[0]
+        return any(option == f"--{sign[1:]}" for sign in signs if sign.startswith("'"))
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [name.name for name in node.names]
         return any(f"import {module.partition('.')[0].lstrip('_')}" in signs for module in modules)
     return False
 
 
-def _of_dynet(tree: ast.AST, program: _Program) -> Found:
+def _of_dynet(tree: ast.AST, program: Program) -> Found:
     rows = [(row, _signs(row.what)) for row in DIFFERENCES]
     for node in ast.walk(tree):
         for row, signs in rows:
@@ -358,7 +250,7 @@ def findings(text: str, library: str = "") -> list[Finding]:
         2 torch.ones(2, 2) * torch.ones(2, 2)
     """
     tree = ast.parse(text)
-    program = _Program(tree)
+    program = Program(tree)
     library = program.library or library
     if library == "DyNet":
         found = _of_dynet(tree, program)
@@ -386,8 +278,11 @@ def _sources(names: Iterable[str]) -> Iterator[Path]:
 def _show(path: Path, found: Sequence[Finding]) -> None:
     """Print the places of a file, each text once, with its lines below it."""
     texts = dict.fromkeys(finding.says for finding in found)
-    for says in texts:
+    if texts:
         print(f"\n{path}")
+    for i, says in enumerate(texts):
+        if i:
+            print()
         for label, text in says:
             print(f"  {label + ':':<12}{text}")
         for line, code, own in found:
@@ -415,7 +310,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             with tokenize.open(path) as file:  # a mark, or a comment in the first lines, may say the encoding
                 programs[path] = file.read()
-            library = library or _Program(ast.parse(programs[path])).library
+            library = library or Program(ast.parse(programs[path])).library
         except SyntaxError as error:
             programs.pop(path, None)
             print(f"{path}:{error.lineno or 1}: not a program of Python 3: {error.msg}", file=sys.stderr)

@@ -264,6 +264,17 @@ def test_device_arguments(name: str) -> None:
         use_device(name, "gpu")
 
 
+@pytest.mark.parametrize("options", [["--dynet-seed", "3"], ["--dynet_mem=500"], ["--dynet-check"]])
+def test_a_parser_of_the_program(tmp_path: Path, options: list[str]) -> None:
+    """It does not know our options, and its error says how it does; that of another option is as it was."""
+    code = "import argparse, dynet_cy; argparse.ArgumentParser().parse_args()"
+    done = run_python(tmp_path, code, *options)
+    assert done.returncode == 2
+    assert f"unrecognized arguments: {' '.join(options)}; " in done.stderr
+    assert "dynet_cy.config.add_options(parser)" in done.stderr
+    assert "dynet_cy" not in run_python(tmp_path, code, "--other").stderr
+
+
 @pytest.mark.parametrize(
     ("options", "where"),
     [

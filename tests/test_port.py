@@ -14,6 +14,7 @@ from dynet_cy.readings import READINGS
 ROOT = Path(__file__).resolve().parents[1]
 
 TORCH = """
+import argparse
 import math
 import numpy as np
 import torch
@@ -73,10 +74,51 @@ def test_places_of_pytorch(body: str, code: str, write: str) -> None:
         "y = torch.zeros(3)",
         "y = math.sqrt(2) * 3",
         "y = total + 1",
+        "args = parse()\nprint(args.data)",
+        "args = argparse.ArgumentParser().parse_args()\nprint(args.data, args.norm, args.exp)",
+        "def f(args):\n    return args.data\n\nf(argparse.ArgumentParser().parse_args())",
+        "class A:\n    def norm(self):\n        return 1\n\n    def f(self):\n        return self.norm()",
+        "class A:\n    def __init__(self, x):\n        self.norm = x\n\n    def f(self):\n        self.norm()",
+        "config = dict(lr=0.1, betas=1)",
+        "print('x.view(2)', 'optim.Adam(lr=1)')",
+        "def f():\n    'Call sched.step() and x.view(2).'",
+        "def f(x: dict):\n    return x.data",
+        "ok = torch.load('m').keys()",
     ],
 )
 def test_no_places(body: str) -> None:
     assert found(body) == []
+
+
+@pytest.mark.parametrize(
+    "made",
+    ["optim.lr_scheduler.StepLR(o, 3)", "LambdaLR(o, f)", "get_linear_schedule_with_warmup(o, 1, 2)"],
+)
+def test_schedulers_are_no_trainers(made: str) -> None:
+    """Their `step` updates nothing, and nothing is said of clipping, whatever the variable is called."""
+    imports = (
+        "from torch.optim.lr_scheduler import LambdaLR\nfrom transformers import get_linear_schedule_with_warmup\n"
+    )
+    body = f"def train(o, s):\n    s.step()\n\no = optim.Adam(ps)\ns = {made}\ns.step()\no.step()\ntrain(o, s)"
+    places = found(body, TORCH + imports)
+    steps = [(code, text.partition(",")[0]) for code, text in places if code.endswith(".step")]
+    assert steps == [(c, "`trainer.schedule = dy.CosineSchedule(n)`") for c in ("s.step", "s.step")] + [
+        ("o.step", "`trainer.update()`")
+    ]
+    assert [code for code, text in places if "set_clip_threshold" in text] == ["optim.Adam(ps)"]
+
+
+def test_kinds_come_from_what_names_were_bound_to() -> None:
+    """By calls, annotations and attributes of a class; a name in another function is another name."""
+    body = (
+        "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.exp = nn.Linear(2, 2)\n\n    def forward(self, x: torch.Tensor):\n"
+        "        return self.exp(x).exp(), x.data, self.exp.weight\n\n"
+        "def f(data):\n    return data\n\ndef g():\n    data = torch.ones(2)\n    return data.data\n"
+    )
+    codes = [code for code, text in found(body) if "write" not in code]
+    assert {"self.exp(x).exp", "x.data", "self.exp.weight", "data.data"} <= set(codes)
+    assert "self.exp" not in codes
 
 
 def test_tensorflow() -> None:
@@ -121,6 +163,12 @@ def test_imports_of_dynet(statement: str) -> None:
     assert says == ["`--dynet-autobatch`", "autobatching of `elu` and `selu`"]
 
 
+def test_options_in_texts_are_none() -> None:
+    text = "'Run it with --dynet-mem 500.'\nimport dynet as dy\nprint('use --dynet-mem')\nargs = ['--dynet-mem=5']\n"
+    places = [f.line for f in port.findings(text) if dict(f.says)["difference"] == "`--dynet-mem MB`"]
+    assert places == [4]
+
+
 def test_signs_are_of_differences() -> None:
     """What the command looks for belongs to a row of docs/differences.md, and the module has all rows of the page."""
     rows = [row.what for row in DIFFERENCES]
@@ -148,14 +196,15 @@ def test_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     package = tmp_path / "package"
     package.mkdir()
     (package / "a.py").write_text("import torch\n\n\ndef f(x, y):\n    z = x * y\n    return z * x\n")
-    (package / "b.py").write_text("def g(x, y):\n    return x * y\n")
+    (package / "b.py").write_text("def g(x, y):\n    return x * y, x.exp()\n")
     assert port.main([str(package)]) == 0
     text = (
         "\n{}\n  PyTorch:    element by element\n  dynet_cy:   the matrix product\n"
         "  write:      `x @ y` for the matrix product, `dy.cmult(x, y)` element by element\n"
     )
     a, b = text.format(package / "a.py"), text.format(package / "b.py")
-    expected = f"{a}       5  x * y\n       6  z * x\n{b}       2  x * y\n\n3 places in 2 files of PyTorch\n"
+    more = "\n  write:      `dy.exp(x)`\n       2  x.exp\n"  # without the path again
+    expected = f"{a}       5  x * y\n       6  z * x\n{b}       2  x * y\n{more}\n4 places in 2 files of PyTorch\n"
     assert capsys.readouterr() == (expected, "")
 
 

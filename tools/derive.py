@@ -5,7 +5,7 @@
 
 From the rows of `include/dynet_cy/*.def`: enumerators and the table of kernels for Cython, the Python functions of
 elementwise ops, and their formulas for ONNX files.  From the functions in `dynet_cy/ops/*.pyx`: their stubs, the list
-of ops in `ops/api.py`, the lists in docs/, and other stubs that say so.  The output stays
+of ops in `ops/api.py`, the lists in docs/, other stubs that say so, and the docstrings of all stubs.  The output stays
 under version control, so that readers, editors and type checkers need no build.
 
 A file that is generated completely says so in its first lines.  In other files, the generated part is between a line
@@ -26,6 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for runpy, which runs this file without its folder
 
+from derive_docs import with_docstrings
 from derive_launches import launches
 from derive_notebook import notebook
 from derive_text import ROOT, WIDTH, Mistake, closing, split, with_regions, wrapped
@@ -380,13 +381,16 @@ def stub(f: Family) -> str:
 
 
 def stubs() -> Iterator[tuple[Path, str]]:
-    """The stubs outside of ops/ that say that they are written here: of modules that have functions only."""
+    """The stubs that no other step writes: of modules that have functions only, where they say that they are written
+    here, and those that are written by hand but for the docstrings."""
     for path in sorted((ROOT / "dynet_cy").rglob("*.pyi")):
-        if path.parent != OPS and path.read_text(encoding="utf-8").startswith(WRITTEN):
+        text = path.read_text(encoding="utf-8")
+        if path.parent != OPS and text.startswith(WRITTEN):
             module = path.with_suffix(".pyx")
             found = Family(path.stem, "")
             found.functions = list(signatures(module.read_text(encoding="utf-8"), "", str(module), "None"))
-            yield path, stub(found)
+            text = stub(found)
+        yield path, text
 
 
 def check_names(found: Sequence[Family]) -> None:
@@ -741,8 +745,10 @@ def main(check: bool) -> list[str]:
         The paths of the files that were out of date.
     """
     changed = []
-    for step in (from_rows, launches, from_functions, stubs, package, equivalents, known_differences, notebooks):
+    for step in (from_rows, launches, from_functions, package, stubs, equivalents, known_differences, notebooks):
         for path, text in list(step()):
+            if path.suffix == ".pyi":
+                text = with_docstrings(text, path.with_suffix(".pyx"))
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 changed.append(str(path.relative_to(ROOT)))
                 if not check:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable
-from typing import Any, Callable, NamedTuple, NoReturn
+from typing import Any, Callable, NamedTuple, NoReturn, TypeVar
+
+Self = TypeVar("Self", bound="KnownArguments")
 
 
 class Row(NamedTuple):
@@ -33,6 +35,8 @@ class Row(NamedTuple):
     argument: str = ""
     """Arguments of functions, and of constructors of layers and builders. Where what errors say has arguments of ours,
     such as `d=`, they name those that the function has, and nothing where it has none of them."""
+    missing: str = ""
+    """Functions and layers that are called without an argument that has a default there and none here."""
     layer: str = ""
     """Attributes of layers and of builders of recurrent networks."""
     model: str = ""
@@ -60,8 +64,11 @@ GENERAL = (
     Row("`nn.Module.register_parameter`", "`pc.add_parameters`",
         model="add_parameter register_parameter", layer="register_parameter",
         says="`add_parameters(shape)` of a collection"),
-    Row("`model.parameters()`", "`pc.parameters_list()`, or `parameters()` of a layer", model="parameters",
-        says="`parameters_list()` and `lookup_parameters_list()`, or `parameters()` of a layer"),
+    Row("`model.parameters()`",
+        "`pc.parameters_list()`, or `parameters()` of a layer; a trainer takes the collection or the layer itself",
+        model="parameters",
+        says="the collection or the layer itself where a trainer takes it, `dy.AdamTrainer(pc)`; lists are "
+        "`parameters_list()` and `lookup_parameters_list()` of a collection, and `parameters()` of a layer"),
     Row("`nn.Embedding(v, n)`, `emb(i)`",
         "`pc.add_lookup_parameters((v, n))`, `emb[i]`; a batch: `dy.lookup_batch(emb, ids)`",
         dy="Embedding", says="`pc.add_lookup_parameters((v, n))`, or the layer `dy.nn.Embedding`"),
@@ -304,7 +311,8 @@ LAYERS = (
     Row("`num_workers=4`, `DistributedSampler`", "`processes=4` (or a thread: `prefetch=4`), `shard=\"join\"`"),
     Row("`LambdaLR` for warm-up, `ReduceLROnPlateau`",
         "`dy.WarmupSchedule`, `dy.PlateauSchedule`: `trainer.schedule = ...`, part of checkpoints; see "
-        "[training.md](training.md)"),
+        "[training.md](training.md)", dy="LambdaLR ReduceLROnPlateau CosineAnnealingLR StepLR MultiStepLR LinearLR",
+        says="`trainer.schedule = dy.WarmupSchedule(n)`, or another schedule; there is no `step()` to call"),
     Row("early stopping of another package", "`dy.EarlyStopping(pc, patience=3, path=\"best.safetensors\")`"),
     Row("`torch.onnx.export(model, (x,), \"m.onnx\", dynamic_axes=...)`",
         "`dy.onnx.export(f, {\"x\": dy.onnx.Floats((64, \"words\"))}, \"m.onnx\")`; see [onnx.md](onnx.md)"),
@@ -382,6 +390,29 @@ ARGUMENTS = (
         argument="embedding_dim embed_dim d_model normalized_shape num_features"),
     Row("`padding_idx=`", "`padding=`", argument="padding_idx"),
     Row("`num_heads=`, `nhead=`", "`heads=`", argument="num_heads nhead"),
+    Row("`batch_size=`", "`size=` or `width=`: the one that it has", argument="batch_size", says="`size=`, `width=`"),
+    Row("`collate_fn=`", "`collate=`", argument="collate_fn"),
+    Row("`num_workers=`, `prefetch_factor=`", "`processes=`, or a thread: `prefetch=`",
+        argument="num_workers prefetch_factor"),
+    Row("`sampler=`, `batch_sampler=`", "`cost=`, `most=` or `bucket=`", argument="sampler batch_sampler"),
+    Row("`drop_last=True`", "`if len(batch) == size:` in the loop", argument="drop_last"),
+    Row("`pin_memory=`, `persistent_workers=`", "nothing: it is not needed", argument="pin_memory persistent_workers"),
+    Row("`min_freq=`", "`min_count=`", argument="min_freq"),
+    Row("`max_tokens=`", "`max_size=`", argument="max_tokens vocab_size"),
+    Row("`specials=`", "`special=`", argument="specials"),
+    Row("`unk_token=`", "`unknown=`", argument="unk_token"),
+    Row("`T_max=`, `total_iters=`, `num_warmup_steps=`", "`updates=`",
+        argument="T_max total_iters num_warmup_steps num_training_steps warmup_steps"),
+    Row("`eta_min=`", "`end=`", argument="eta_min"),
+    Row("`step_size=`, `milestones=`", "`at=`", argument="step_size milestones"),
+    Row("`gamma=`, `factor=`", "`by=`", argument="gamma factor"),
+    Row("`threshold=`", "`min_delta=`", argument="threshold"),
+    Row("`min_lr=`", "`least=`", argument="min_lr"),
+    Row("`test_size=0.1`", "`every=10`", argument="test_size"),
+    Row("`nn.Linear(3, 2)`", "`nn.Linear(3, 2, pc)`: with the collection", missing="model",
+        says="the ParameterCollection where its parameters go"),
+    Row("`F.dropout(x)`, `nn.Dropout()`", "`dy.dropout(x, 0.5)`, `nn.Dropout(0.5)`: the rate has no default",
+        missing="dropout Dropout", says="the probability that an element is dropped, `0.5` as PyTorch's default"),
 )
 
 TENSORFLOW = (
@@ -456,24 +487,43 @@ def advice(place: str, name: str) -> str:
     return "" if row is None else f"; write {(row.says or row.ours).replace('{}', name)}"
 
 
-def of_arguments(called: Callable[..., object], names: Iterable[str], place: str = "argument") -> str:
-    """What an error says of a call with arguments that a function or class does not have; nothing if it has them all.
+def of_arguments(
+    called: Callable[..., object], names: Iterable[str], place: str = "argument", given: int | None = None
+) -> str:
+    """What an error says of a call with arguments that a function or class does not have, or without one that it needs;
+    nothing if there are none such.
 
     Args:
         called: the function or class
         names: those of the arguments
         place: the column of the tables that has such names
+        given: how many arguments have no name; None: not looked at
     """
+    names = list(names)
     signature = inspect.signature(called)
     own = signature.parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in own.values()):
         return ""
     wrong = next((name for name in names if name not in own), None)
-    if wrong is None:
+    lacking = None if given is None else _lacking(list(own.values()), given, names)
+    if wrong is None and lacking is None:
         return ""
     plain = [p.replace(annotation=p.empty) for p in own.values() if p.name != "self"]
     takes = signature.replace(parameters=plain, return_annotation=signature.empty)
+    if wrong is None:
+        said = advice("missing", called.__name__) or advice("missing", str(lacking))
+        return f"{called.__name__}: argument {lacking} is missing{said.replace('; write', ':')}; it takes {takes}"
     return f"{called.__name__}: there is no argument {wrong}{_instead(place, wrong, set(own))}; it takes {takes}"
+
+
+def _lacking(own: list[inspect.Parameter], given: int, names: list[str]) -> str | None:
+    """The first argument without a default that a call does not have."""
+    for at, parameter in enumerate(own):
+        by_place = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD) and at < given
+        several = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if not by_place and not several and parameter.default is parameter.empty and parameter.name not in names:
+            return parameter.name
+    return None
 
 
 def _instead(place: str, name: str, own: set[str]) -> str:
@@ -498,7 +548,7 @@ class KnownArguments:
         if "__init__" not in vars(cls):
             cls.__init__ = cls.__init__  # type: ignore[method-assign]
 
-    def __new__(cls, *args: object, **settings: object) -> Any:
+    def __new__(cls: type[Self], *args: object, **settings: object) -> Self:
         if settings:
             wrong = of_arguments(cls, settings, cls._arguments)
             if wrong:

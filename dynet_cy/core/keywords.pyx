@@ -1,4 +1,5 @@
-"""Errors of calls with an argument that a function does not have: they say which ones it has, and what to write.
+"""Errors of calls with an argument that a function does not have, or without one that it needs: they say which ones it
+has, and what to write.
 
 Python calls a function that is written in C through a pointer in its object (PEP 590).  Those that are watched have a
 pointer to a function here, which calls the former one and looks at its error, if there is one.  So what succeeds costs
@@ -16,23 +17,23 @@ cdef extern from *:
     """
     /* Python's own pointers, one for all functions and one for all methods that take keywords. */
     static vectorcallfunc dy_function = NULL, dy_method = NULL;
-    static void (*dy_explain)(PyObject *, PyObject *);
+    static void (*dy_explain)(PyObject *, size_t, PyObject *);
 
-    static PyObject *dy_explained(PyObject *result, PyObject *called, PyObject *names)
+    static PyObject *dy_explained(PyObject *result, PyObject *called, size_t n, PyObject *names)
     {
-        if (!result && names && PyErr_ExceptionMatches(PyExc_TypeError))
-            dy_explain(called, names);
+        if (!result && PyErr_ExceptionMatches(PyExc_TypeError))
+            dy_explain(called, PyVectorcall_NARGS(n), names);
         return result;
     }
 
     static PyObject *dy_call_function(PyObject *called, PyObject *const *args, size_t n, PyObject *names)
     {
-        return dy_explained(dy_function(called, args, n, names), called, names);
+        return dy_explained(dy_function(called, args, n, names), called, n, names);
     }
 
     static PyObject *dy_call_method(PyObject *called, PyObject *const *args, size_t n, PyObject *names)
     {
-        return dy_explained(dy_method(called, args, n, names), called, names);
+        return dy_explained(dy_method(called, args, n, names), called, n, names);
     }
 
     static void dy_redirect(int flags, vectorcallfunc *pointer, vectorcallfunc *before, vectorcallfunc now)
@@ -44,7 +45,7 @@ cdef extern from *:
         }
     }
 
-    static void dy_watch(PyObject *called, void (*explain)(PyObject *, PyObject *))
+    static void dy_watch(PyObject *called, void (*explain)(PyObject *, size_t, PyObject *))
     {
         dy_explain = explain;
         if (PyCFunction_CheckExact(called)) {
@@ -56,7 +57,7 @@ cdef extern from *:
         }
     }
     """
-    void dy_watch(PyObject* called, void (*explain)(PyObject*, PyObject*) noexcept)
+    void dy_watch(PyObject* called, void (*explain)(PyObject*, size_t, PyObject*) noexcept)
     void PyErr_Fetch(PyObject** kind, PyObject** value, PyObject** traceback)
     void PyErr_Restore(PyObject* kind, PyObject* value, PyObject* traceback)
     void PyErr_SetObject(object kind, object value)
@@ -68,14 +69,14 @@ def watch(called) -> None:
     dy_watch(<PyObject*>called, explain)
 
 
-cdef void explain(PyObject* called, PyObject* names) noexcept:
-    """Replace the error that is raised, if the call has an argument that the function does not have."""
+cdef void explain(PyObject* called, size_t given, PyObject* names) noexcept:
+    """Replace the error that is raised, if the call has an argument that the function does not have, or lacks one."""
     cdef PyObject* kind
     cdef PyObject* value
     cdef PyObject* traceback
     PyErr_Fetch(&kind, &value, &traceback)
     try:
-        text = of_arguments(<object>called, <object>names)
+        text = of_arguments(<object>called, () if names == NULL else <object>names, given=given)
     except Exception:  # Python's own error is raised then
         text = ""
     if not text:

@@ -1,5 +1,10 @@
 # Written by tools/derive.py
 
-def is_dynet() -> bool: ...
-def follow_dynet() -> None: ...
-def set_pause(milliseconds: int) -> int: ...
+def is_dynet() -> bool:
+    """Whether the process runs a program written for DyNet."""
+
+def follow_dynet() -> None:
+    """Use DyNet's rules from now on: in arrays of expressions, and for the implicit graph of threads."""
+
+def set_pause(milliseconds: int) -> int:
+    """Set the interval between checks for signals; returns the previous one."""

@@ -26,6 +26,7 @@ import numpy as np
 from dynet_cy.core.items import check_items
 from dynet_cy.data.readers import Readers
 from dynet_cy.files.schema import COUNT, FLAG, TEXT, WHOLE, check, maybe, record
+from dynet_cy.functions.arguments import known_arguments
 from dynet_cy.parallel.data import UNEVEN, check_same, order_of_epoch, outline
 from dynet_cy.parallel.runtime import current
 from dynet_cy.parallel.trainer import end_share
@@ -474,6 +475,7 @@ def batches(
 ) -> Batches[Made]: ...
 
 
+@known_arguments
 def batches(
     data: Any,
     size: int | None = None,
@@ -605,6 +607,7 @@ def _whole(value: Any, name: str, least: int) -> int | None:
     return number
 
 
+@known_arguments
 def hold_out(items: Sequence[T], every: int = 10) -> tuple[list[T], list[T]]:
     """Divide data into items to train with and, every tenth, items to measure with.
 
@@ -629,6 +632,7 @@ def hold_out(items: Sequence[T], every: int = 10) -> tuple[list[T], list[T]]:
     return kept, [items[i] for i in range(0, len(items), every)]
 
 
+@known_arguments
 def map_batches(function: Callable[[list[T]], Iterable[Made]], items: Sequence[T], size: int = 64) -> list[Made]:
     """Apply a function of a list to items, batch by batch: all results of a network that takes a list of examples.
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, SupportsIndex
 
+from dynet_cy.core.equivalents import KnownArguments
 from dynet_cy.core.items import check_no_table
 from dynet_cy.files.reading import FileName, numbered_lines
 from dynet_cy.files.replacing import write_file
@@ -33,7 +34,7 @@ class _Generator(Protocol):
     def random(self) -> float: ...
 
 
-class Vocabulary:
+class Vocabulary(KnownArguments):
     """Numbers words, from 0 on: first the unknown word, then special words, then the words of the data.
 
     A vocabulary does not change after it is made. ``vocabulary["dog"]`` is the number of a word, `words` has the word

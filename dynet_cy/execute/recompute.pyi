@@ -1,4 +1,7 @@
 # Written by tools/derive.py
 
-def counts() -> int: ...
-def reset() -> None: ...
+def counts() -> int:
+    """The number of nodes that were computed again since `reset`."""
+
+def reset() -> None:
+    """Count from zero again."""

@@ -54,7 +54,7 @@ from dynet_cy.graph.expressions import random_state, set_random_state
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.matching import complaint, matches
 from dynet_cy.model.parameters import gradient_state, set_array, set_gradient_state, settled_array
-from dynet_cy.model.whole import CollectionOrLayer, Holder, as_collection
+from dynet_cy.model.whole import CollectionOrLayer, Holder, as_collection, refused
 from dynet_cy.train import Trainer
 
 __all__ = ["load_network", "load_safetensors", "read_extra", "save_safetensors"]
@@ -122,7 +122,7 @@ def checked(function: str, given: Any, trainer: Any) -> ParameterCollection:
     """The collection that was given, or that of a layer; that of the trainer if it has more, as its state is whole."""
     collection = as_collection(given)
     if not isinstance(collection, ParameterCollection):
-        raise TypeError(f"{function}: collection must be a ParameterCollection, not {type(given).__name__}")
+        raise refused(function, "collection", given)
     if trainer is None:
         return collection
     if not isinstance(trainer, Trainer):

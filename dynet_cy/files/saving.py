@@ -41,7 +41,7 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.collection import adding, fill_by_name, rolled_back
 from dynet_cy.model.parameters import add_entry, fill_entries
-from dynet_cy.model.whole import CollectionOrLayer, as_collection
+from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
 from dynet_cy.rnn import softmax_builders
 
 __all__ = ["ForbiddenClassError", "load", "load_generator", "save"]
@@ -498,7 +498,7 @@ def load_generator(
     """
     collection = as_collection(params)
     if not isinstance(collection, ParameterCollection):
-        raise TypeError(f"load: params must be a ParameterCollection, not {type(params).__name__}")
+        raise refused("load", "params", params)
     return _Loader(basename, classes, trusted, strict, calling_package(2)).objects(collection)
 
 

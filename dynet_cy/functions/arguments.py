@@ -32,14 +32,15 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 
 
 def known_arguments(function: Function) -> Function:
-    """Let errors of a function say what to write for an argument that it does not have, as core/keywords does in C."""
+    """Let errors of a function say what to write for an argument that it does not have or needs, as core/keywords does
+    in C."""
 
     @functools.wraps(function)
     def call(*args: Any, **settings: Any) -> Any:
         try:
             return function(*args, **settings)
         except TypeError:
-            text = of_arguments(function, settings)
+            text = of_arguments(function, settings, given=len(args))
             if not text:
                 raise
         raise TypeError(text)

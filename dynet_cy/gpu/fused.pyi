@@ -1,6 +1,13 @@
 from typing import Any
 
-def set_limits(kernels: int, launches: int) -> tuple[int, int]: ...
-def describe() -> list[dict[str, Any]]: ...
-def errors() -> list[str]: ...
-def forget_errors() -> None: ...
+def set_limits(kernels: int, launches: int) -> tuple[int, int]:
+    """Limit the kernels of several elementwise ops that this process compiles."""
+
+def describe() -> list[dict[str, Any]]:
+    """The signatures that this process has met, as a list of dictionaries."""
+
+def errors() -> list[str]:
+    """Why a kernel could not be compiled or loaded."""
+
+def forget_errors() -> None:
+    """Try to compile kernels again."""

@@ -4,11 +4,15 @@ from types import TracebackType
 from typing import NamedTuple
 
 class Origin(NamedTuple):
+    """A line of a program."""
+
     file: str
     line: int
     function: str
 
 class name_scope(ContextDecorator):
+    """Label the nodes made in a block with the name of a part of the network."""
+
     name: str
     def __init__(self, name: str) -> None: ...
     def __enter__(self) -> name_scope: ...
@@ -16,10 +20,23 @@ class name_scope(ContextDecorator):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
 
-def shown_file(file: str) -> str: ...
-def origin(number: int) -> Origin | None: ...
-def count() -> int: ...
-def is_recording() -> bool: ...
-def switch(on: bool) -> None: ...
-def watch_reads(watch: Callable[[object, Origin | None], object]) -> AbstractContextManager[None]: ...
-def record_lines() -> AbstractContextManager[None]: ...
+def shown_file(file: str) -> str:
+    """The name of a file as messages show it: relative to the working directory if it is in there."""
+
+def origin(number: int) -> Origin | None:
+    """The Origin with a number; None for 0, which means none."""
+
+def count() -> int:
+    """How many lines have a number."""
+
+def is_recording() -> bool:
+    """Whether lines of new nodes are recorded."""
+
+def switch(on: bool) -> None:
+    """Switch recording on or off; it stops when it has been switched off as often as on."""
+
+def watch_reads(watch: Callable[[object, Origin | None], object]) -> AbstractContextManager[None]:
+    """While the block runs, call a function with each expression before its value is read, in all threads."""
+
+def record_lines() -> AbstractContextManager[None]:
+    """While the block runs, record which line of the program makes each node, in all threads."""

@@ -4,5 +4,8 @@ operators: dict[str, Callable[..., Any]]
 results: dict[int, str]
 carriers: dict[int, bool]
 
-def give_attributes(cls: type, attributes: dict[str, Any]) -> None: ...
-def set_place(cls: type, place: str) -> None: ...
+def give_attributes(cls: type, attributes: dict[str, Any]) -> None:
+    """Set attributes of a class, also of one of Cython, where Python's `setattr` refuses."""
+
+def set_place(cls: type, place: str) -> None:
+    """Set the module that a class says it is of, also of one of Cython, where Python's `setattr` refuses."""

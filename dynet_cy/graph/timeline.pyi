@@ -6,6 +6,8 @@ from dynet_cy.graph.origin import Origin
 KINDS: tuple[str, ...]
 
 class Span(NamedTuple):
+    """Something that ran from one moment to another."""
+
     kind: str
     begin: float
     end: float
@@ -24,6 +26,11 @@ class Span(NamedTuple):
     scratch: int
     held: int
 
-def recorded_spans() -> tuple[list[Span], int]: ...
-def switch(on: bool) -> None: ...
-def span(name: str) -> AbstractContextManager[None]: ...
+def recorded_spans() -> tuple[list[Span], int]:
+    """The spans recorded since `switch`, as a list of Span in the order of their ends, and how many did not fit."""
+
+def switch(on: bool) -> None:
+    """Start recording spans, with an empty list, or stop."""
+
+def span(name: str) -> AbstractContextManager[None]:
+    """Record the block as a span of that name, if a timeline is being measured."""

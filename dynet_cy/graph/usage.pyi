@@ -4,6 +4,8 @@ from dynet_cy.graph.expressions import ComputationGraph
 from dynet_cy.graph.origin import Origin
 
 class ValueUsage(NamedTuple):
+    """The values of one operation that one line of the program made within one scope."""
+
     op: str
     bytes: int
     nodes: int
@@ -12,6 +14,8 @@ class ValueUsage(NamedTuple):
     scope: str
 
 class DroppedUsage(NamedTuple):
+    """The values of one operation and line that were dropped after forward, and those computed again since."""
+
     op: str
     bytes: int
     nodes: int
@@ -21,6 +25,8 @@ class DroppedUsage(NamedTuple):
     scope: str
 
 class GraphUsage(NamedTuple):
+    """What a graph holds, in bytes."""
+
     values: int
     gradients: int
     scratch: int
@@ -32,6 +38,11 @@ class GraphUsage(NamedTuple):
     missing: int = ...
     limit: int = ...
 
-def graph_usage(graph: ComputationGraph) -> GraphUsage: ...
-def watch_peak() -> None: ...
-def peak() -> GraphUsage | None: ...
+def graph_usage(graph: ComputationGraph) -> GraphUsage:
+    """What a graph holds now, as a GraphUsage."""
+
+def watch_peak() -> None:
+    """Forget the peak so far."""
+
+def peak() -> GraphUsage | None:
+    """What the graph held that held most since `watch_peak`, as a GraphUsage; None if no pass was profiled."""

@@ -1,16 +1,41 @@
 # Written by tools/derive.py
 from typing import SupportsIndex
 
-def flush_denormals(on: bool) -> None: ...
-def flushes_denormals() -> bool: ...
-def cpus() -> int: ...
-def default_threads() -> int: ...
-def set_threads(threads: SupportsIndex) -> None: ...
-def share_cpus(processes: int) -> None: ...
-def threads() -> int: ...
-def jobs() -> int: ...
-def set_far(nanoseconds: int) -> None: ...
-def is_measured() -> bool: ...
-def is_far() -> bool: ...
-def background_runs() -> int: ...
-def stop() -> None: ...
+def flush_denormals(on: bool) -> None:
+    """Set whether the engine treats denormal numbers, those below 1.2e-38, as 0."""
+
+def flushes_denormals() -> bool:
+    """Whether the engine treats denormal numbers as 0."""
+
+def cpus() -> int:
+    """Number of CPUs that this process may use."""
+
+def default_threads() -> int:
+    """The default number of threads: the CPUs that this process may use, at most ``OMP_NUM_THREADS``."""
+
+def set_threads(threads: SupportsIndex) -> None:
+    """Set how many threads work on one product."""
+
+def share_cpus(processes: int) -> None:
+    """Divide the CPUs among several processes, this one included; a number of threads that was set does not change."""
+
+def threads() -> int:
+    """How many threads work on one product."""
+
+def jobs() -> int:
+    """How many products have been computed by several threads so far."""
+
+def set_far(nanoseconds: int) -> None:
+    """Set from how many nanoseconds for a message and its answer on threads do only large jobs; 250 at first."""
+
+def is_measured() -> bool:
+    """Whether a message and its answer have been measured since `set_far`."""
+
+def is_far() -> bool:
+    """Whether threads do only large jobs now."""
+
+def background_runs() -> int:
+    """How often a thread has begun to compute weight gradients in the background so far."""
+
+def stop() -> None:
+    """End the threads."""

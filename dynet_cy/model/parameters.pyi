@@ -15,7 +15,9 @@ from dynet_cy.model.matching import ParameterShape
 _Indices: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 class LookupExpression(Expression):
-    def set(self, index: int | np.integer[Any] | _Indices) -> None: ...
+    """The result of `lookup` and `lookup_batch`, whose indices can be changed."""
+    def set(self, index: int | np.integer[Any] | _Indices) -> None:
+        """Look up other rows; values that depend on them are then computed again."""
 
 _FileName: TypeAlias = str | PathLike[str]
 _File: TypeAlias = _FileName | IO[bytes]
@@ -25,90 +27,161 @@ _P = TypeVar("_P", bound="_Stored")
 class _Stored(Expression):
     @property
     def storage(self) -> Storage: ...
-    def name(self) -> str: ...
-    def expr(self, update: bool = False) -> Expression: ...
-    def set_updated(self, b: bool) -> None: ...
-    def is_updated(self) -> bool: ...
-    def zero(self) -> None: ...
-    def scale(self, s: float) -> None: ...
-    def scale_gradient(self, s: float) -> None: ...
-    def save(self, fname: _File, key: str = "", append: bool = False) -> None: ...
-    def populate(self, fname: _FileName, key: str = "") -> None: ...
-    def write_to_textfile(self, fname: _File, key: str = "", append: bool = False) -> None: ...
-    def populate_from_textfile(self, fname: _FileName, key: str = "") -> None: ...
+    def name(self) -> str:
+        """Full name: the names of the collections that contain it, then its own."""
+    def expr(self, update: bool = False) -> Expression:
+        """An expression of the current graph with this value."""
+    def set_updated(self, b: bool) -> None:
+        """Set whether this parameter is trained."""
+    def is_updated(self) -> bool:
+        """Whether this parameter is trained: see `set_updated`."""
+    def zero(self) -> None:
+        """Set the value to zero."""
+    def scale(self, s: float) -> None:
+        """Multiply the value by s."""
+    def scale_gradient(self, s: float) -> None:
+        """Multiply the gradient by s."""
+    def save(self, fname: _File, key: str = "", append: bool = False) -> None:
+        """Write this parameter to a text model file."""
+    def populate(self, fname: _FileName, key: str = "") -> None:
+        """Read the value from a text model file."""
+    def write_to_textfile(self, fname: _File, key: str = "", append: bool = False) -> None:
+        """DyNet's other name of `save`."""
+    def populate_from_textfile(self, fname: _FileName, key: str = "") -> None:
+        """DyNet's other name of `populate`."""
 
-def settled_array(x: Parameters | LookupParameters) -> _Floats: ...
-def set_array(x: Parameters | LookupParameters, array: npt.ArrayLike) -> None: ...
-def deferred_updates(x: Parameters | LookupParameters) -> int: ...
-def gradient_state(x: Parameters | LookupParameters) -> Any: ...
-def set_gradient_state(x: Parameters | LookupParameters, state: Any) -> None: ...
+def settled_array(x: Parameters | LookupParameters) -> _Floats:
+    """The value as an array; the factor of a table is multiplied in first, so that the table and its copy stay equal to the last bit in further training."""
+
+def set_array(x: Parameters | LookupParameters, array: npt.ArrayLike) -> None:
+    """Set the value from an array of its shape, such as that of `settled_array`."""
+
+def deferred_updates(x: Parameters | LookupParameters) -> int:
+    """The number of deferred updates of a table: see dynet_cy/kernels/lazy_rows.pxd."""
+
+def gradient_state(x: Parameters | LookupParameters) -> Any:
+    """The gradient summed since the last update."""
+
+def set_gradient_state(x: Parameters | LookupParameters, state: Any) -> None:
+    """Replace the gradient by what `gradient_state` returned."""
 
 class Parameters(_Stored):
+    """A parameter: a tensor that is trained."""
     @property
-    def shape(self) -> ParameterShape: ...
-    def as_array(self) -> _Floats: ...
-    def grad_as_array(self) -> _Floats: ...
-    def set_value(self, arr: npt.ArrayLike) -> None: ...
-    def clip_inplace(self, left: float, right: float) -> None: ...
+    def shape(self) -> ParameterShape:
+        """Shape, a tuple."""
+    def as_array(self) -> _Floats:
+        """The value as a new float32 array."""
+    def grad_as_array(self) -> _Floats:
+        """The gradient that has been added up since the last update, as a new float32 array."""
+    def set_value(self, arr: npt.ArrayLike) -> None:
+        """Set the value from numbers of the same shape."""
+    def clip_inplace(self, left: float, right: float) -> None:
+        """Bring every element of the value into [left, right]."""
 
 class LookupParameters(_Stored):
-    def expr(self, update: bool = True) -> Expression: ...
+    """A lookup table: rows of trained parameters; a graph usually uses only a few of them."""
+    def expr(self, update: bool = True) -> Expression:
+        """An expression of the current graph with the whole table, rows as the last axis."""
     @property
-    def shape(self) -> ParameterShape: ...
+    def shape(self) -> ParameterShape:
+        """Number of rows, then the shape of a row, as in `as_array`."""
     def __len__(self) -> int: ...
     @overload  # type: ignore[override]
     def __getitem__(self, index: int | np.integer[Any], /) -> LookupExpression: ...
     @overload
-    def __getitem__(self, index: Expression, /) -> Expression: ...
+    def __getitem__(self, index: Expression, /) -> Expression: ...  # pyright: ignore[reportIncompatibleMethodOverride]
     def __iter__(self) -> Iterator[LookupExpression]: ...
     @overload
-    def batch(self, i: _Indices, update: bool = True) -> LookupExpression: ...
+    def batch(self, i: _Indices, update: bool = True) -> LookupExpression:
+        """The rows with the numbers in `i` as a minibatch; see `lookup_batch`."""
     @overload
-    def batch(self, i: Expression, update: bool = True) -> Expression: ...
-    def as_array(self) -> _Floats: ...
-    def grad_as_array(self) -> _Floats: ...
-    def row_as_array(self, row: int | np.integer[Any]) -> _Floats: ...
-    def row_grad_as_array(self, row: int | np.integer[Any]) -> _Floats: ...
-    def rows_as_array(self, rows: _Indices) -> _Floats: ...
-    def rows_grad_as_array(self, rows: _Indices) -> _Floats: ...
-    def init_row(self, i: int | np.integer[Any], row: npt.ArrayLike) -> None: ...
-    def init_from_array(self, arr: npt.ArrayLike) -> None: ...
+    def batch(self, i: Expression, update: bool = True) -> Expression:
+        """The rows with the numbers in `i` as a minibatch; see `lookup_batch`."""
+    def as_array(self) -> _Floats:
+        """All rows as a new float32 array, the row number first."""
+    def grad_as_array(self) -> _Floats:
+        """Gradients of all rows since the last update, as a new float32 array."""
+    def row_as_array(self, row: int | np.integer[Any]) -> _Floats:
+        """One row as a new float32 array."""
+    def row_grad_as_array(self, row: int | np.integer[Any]) -> _Floats:
+        """The gradient of one row since the last update, as a new float32 array."""
+    def rows_as_array(self, rows: _Indices) -> _Floats:
+        """Some rows as a new float32 array, the row number first."""
+    def rows_grad_as_array(self, rows: _Indices) -> _Floats:
+        """Gradients of some rows as a new float32 array, the row number first."""
+    def init_row(self, i: int | np.integer[Any], row: npt.ArrayLike) -> None:
+        """Set one row."""
+    def init_from_array(self, arr: npt.ArrayLike) -> None:
+        """Set all rows from an array, the row number first."""
 
 @overload
-def lookup(p: LookupParameters, index: int | np.integer[Any] = 0, update: bool = True) -> LookupExpression: ...
+def lookup(p: LookupParameters, index: int | np.integer[Any] = 0, update: bool = True) -> LookupExpression:
+    """One row of a table."""
+
 @overload
-def lookup(p: LookupParameters, index: Expression, update: bool = True) -> Expression: ...
+def lookup(p: LookupParameters, index: Expression, update: bool = True) -> Expression:
+    """One row of a table."""
+
 @overload
-def lookup_batch(p: LookupParameters, indices: _Indices, update: bool = True) -> LookupExpression: ...
+def lookup_batch(p: LookupParameters, indices: _Indices, update: bool = True) -> LookupExpression:
+    """Rows of a table as a minibatch."""
+
 @overload
-def lookup_batch(p: LookupParameters, indices: Expression, update: bool = True) -> Expression: ...
+def lookup_batch(p: LookupParameters, indices: Expression, update: bool = True) -> Expression:
+    """Rows of a table as a minibatch."""
+
 @overload
-def parameter(parameter: _P, /) -> _P: ...
+def parameter(parameter: _P, /) -> _P:
+    """Return the parameters themselves: a parameter is an expression in whichever graph is current."""
+
 @overload
-def parameter(parameters: list[_P], /) -> list[_P]: ...
+def parameter(parameters: list[_P], /) -> list[_P]:
+    """Return the parameters themselves: a parameter is an expression in whichever graph is current."""
+
 @overload
-def parameter(parameters: tuple[_P, ...] = (), /) -> tuple[_P, ...]: ...
+def parameter(parameters: tuple[_P, ...] = (), /) -> tuple[_P, ...]:
+    """Return the parameters themselves: a parameter is an expression in whichever graph is current."""
+
 @overload
 def parameter(
     first: Parameters | LookupParameters,
     second: Parameters | LookupParameters,
     /,
     *parameters: Parameters | LookupParameters,
-) -> tuple[Parameters | LookupParameters, ...]: ...
+) -> tuple[Parameters | LookupParameters, ...]:
+    """Return the parameters themselves: a parameter is an expression in whichever graph is current."""
+
 @overload
-def const_parameter(parameter: Parameters | LookupParameters, /) -> Expression: ...
+def const_parameter(parameter: Parameters | LookupParameters, /) -> Expression:
+    """The expressions of parameters in the current graph as constants: without gradients."""
+
 @overload
 def const_parameter(
     first: Parameters | LookupParameters,
     second: Parameters | LookupParameters,
     /,
     *parameters: Parameters | LookupParameters,
-) -> tuple[Expression, ...]: ...
+) -> tuple[Expression, ...]:
+    """The expressions of parameters in the current graph as constants: without gradients."""
+
 def check_key(key: str) -> None: ...
-def entry_of(x: Parameters | LookupParameters, name: str) -> Any: ...
-def write_entry(x: Parameters | LookupParameters, fname: _File, key: str, append: bool) -> None: ...
-def read_entry(x: Parameters | LookupParameters, fname: _FileName, key: str) -> None: ...
-def fill_entry(x: Parameters | LookupParameters, entry: Entry, fname: _FileName) -> None: ...
-def fill_entries(collection: ParameterCollection, entries: Iterable[Entry], fname: _FileName) -> None: ...
-def add_entry(collection: ParameterCollection, entry: Entry) -> Parameters | LookupParameters: ...
+def entry_of(x: Parameters | LookupParameters, name: str) -> Any:
+    """The parameter as an entry of a text model file."""
+
+def write_entry(x: Parameters | LookupParameters, fname: _File, key: str, append: bool) -> None:
+    """Write one parameter to a text model file."""
+
+def read_entry(x: Parameters | LookupParameters, fname: _FileName, key: str) -> None:
+    """Read one parameter from a text model file."""
+
+def fill_entry(x: Parameters | LookupParameters, entry: Entry, fname: _FileName) -> None:
+    """Fill a parameter from an entry; `fname` is for messages."""
+
+def fill_entries(collection: ParameterCollection, entries: Iterable[Entry], fname: _FileName) -> None:
+    """Fill a collection from entries of a text model file, matched by kind and position."""
+
+def add_entry(collection: ParameterCollection, entry: Entry) -> Parameters | LookupParameters:
+    """Add an entry of a text model file to a collection."""
+
 def find_entry(fname: _FileName, key: str, lookup: bool) -> Entry: ...

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Union, cast, runtime_checkable
 if TYPE_CHECKING:
     from dynet_cy.model.collection import ParameterCollection
 
-__all__ = ["CollectionOrLayer", "Holder", "as_collection"]
+__all__ = ["CollectionOrLayer", "Holder", "as_collection", "refused"]
 
 
 @runtime_checkable
@@ -24,3 +24,13 @@ def as_collection(x: Any) -> ParameterCollection:
     """The collection of a layer, with all that the layer holds; anything else as it is."""
     whole = getattr(type(x), "_whole_collection", None)
     return cast("ParameterCollection", x if whole is None else whole(x))
+
+
+def refused(where: str, argument: str, given: Any) -> TypeError:
+    """The error of an argument that is neither a collection nor a layer.
+
+    Programs of PyTorch pass parameters, or a list or generator of them.
+    """
+    hint = "; write the collection or the layer that holds the parameters" if hasattr(given, "__iter__") else ""
+    kind = type(given).__name__
+    return TypeError(f"{where}: argument {argument}: expected a ParameterCollection or a layer, got {kind}{hint}")

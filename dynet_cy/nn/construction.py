@@ -14,7 +14,7 @@ import warnings
 import weakref
 from collections.abc import Iterator
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from dynet_cy.nn.scopes import open_scopes
 
 __all__: list[str] = []
 
+_Made = TypeVar("_Made")
 _DEEPEST = 4  # how deep lists and dictionaries are searched for layers
 _PLAIN = (str, bytes, int, float, bool, type(None), np.ndarray)  # what they mostly hold otherwise
 
@@ -138,7 +139,7 @@ class LayerType(abc.ABCMeta):
         own = inspect.signature(cls.__init__)  # type: ignore[misc]  # cls is not an instance
         return own.replace(parameters=list(own.parameters.values())[1:])
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __call__(cls: type[_Made], *args: Any, **kwargs: Any) -> _Made:
         if kwargs:
             wrong = of_arguments(cls, kwargs)
             if wrong:
@@ -152,14 +153,13 @@ class LayerType(abc.ABCMeta):
                     if isinstance(given, ParameterCollection):
                         begin_in(given)
                 try:
-                    layer = super().__call__(*args, **kwargs)
+                    made: _Made = super().__call__(*args, **kwargs)  # type: ignore[misc]
                 except TypeError:
-                    if lacks_model(cls, args, kwargs):
-                        raise TypeError(
-                            f"{cls.__name__}: argument model is missing: the ParameterCollection where its "
-                            "parameters go"
-                        ) from None
+                    wrong = of_arguments(cls, kwargs, given=len(args))
+                    if wrong:
+                        raise TypeError(wrong) from None
                     raise
+                layer: Any = made
                 if "collection" not in attributes(layer):
                     raise TypeError(not_begun(cls))
             finally:
@@ -169,14 +169,7 @@ class LayerType(abc.ABCMeta):
         object.__setattr__(layer, "_constructed", True)
         if place is not None:
             _take_place_of_former(layer, place)
-        return layer
-
-
-def lacks_model(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a constructor was called without its argument `model`, which other libraries' layers do not have."""
-    own = list(inspect.signature(cls).parameters.values())
-    at = next((i for i, parameter in enumerate(own) if parameter.name == "model"), len(own))
-    return len(args) <= at < len(own) and own[at].default is own[at].empty and "model" not in kwargs
+        return made
 
 
 def not_begun(cls: type) -> str:

@@ -21,7 +21,7 @@ from dynet_cy.model.collection import load_arrays, named
 from dynet_cy.model.matching import Matched, Renaming
 from dynet_cy.model.parameters import settled_array
 from dynet_cy.model.weights import Weights
-from dynet_cy.model.whole import CollectionOrLayer, as_collection
+from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
 from dynet_cy.nn.construction import (
     LayerType,
     NotBegun,
@@ -107,7 +107,7 @@ class Layer(metaclass=LayerType):
     # object a dictionary of its own, in which Python 3.11 and 3.12 find attributes more slowly from then on.
     _attributes: dict[str, None] | None = None
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls: type[Self], *args: Any, **kwargs: Any) -> Self:
         layer = super().__new__(cls)
         object.__setattr__(layer, "_attributes", {})
         return layer
@@ -121,7 +121,7 @@ class Layer(metaclass=LayerType):
             begin_in(given)
             self.collection = given.add_subcollection(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower())
         else:
-            raise TypeError(f"{name}: argument model: expected a ParameterCollection, got {type(model).__name__}")
+            raise refused(name, "model", model)
         self.spec = spec
         self.training = True
 

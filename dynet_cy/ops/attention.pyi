@@ -12,4 +12,5 @@ def scaled_dot_product_attention(
     dropout: float = 0.0,
     scale: float | None = None,
     window: int | None = None,
-) -> Expression: ...
+) -> Expression:
+    """For each query the mean of the values, weighted by the softmax of its products with the keys, in several heads (Vaswani et al., "Attention is all you need", NeurIPS 2017)."""

@@ -9,4 +9,5 @@ def custom_op(
     forward: Callable[..., Any],
     backward: Callable[..., Any] | None = None,
     shape: Callable[..., Any] | None = None,
-) -> Callable[..., Expression]: ...
+) -> Callable[..., Expression]:
+    """A new op, made from functions of NumPy arrays."""

@@ -11,20 +11,38 @@ from dynet_cy.graph.expressions import Expression, _Number
 _Shape: TypeAlias = int | tuple[int, ...] | list[int]
 
 class InputExpression(Expression):
-    def set(self, values: npt.ArrayLike) -> None: ...
+    """An input whose value can be changed; what depends on it is then recomputed."""
+    def set(self, values: npt.ArrayLike) -> None:
+        """Set the value."""
 
-def constant(dim: _Shape, val: _Number, batch_size: int = 1) -> Expression: ...
-def zeros(dim: _Shape, batch_size: int = 1) -> Expression: ...
-def ones(dim: _Shape, batch_size: int = 1) -> Expression: ...
-def scalarInput(s: npt.ArrayLike, device: str = "") -> InputExpression: ...
-def inputVector(v: npt.ArrayLike, device: str = "") -> InputExpression: ...
-def vecInput(dim: int, device: str = "") -> InputExpression: ...
+def constant(dim: _Shape, val: _Number, batch_size: int = 1) -> Expression:
+    """A tensor with the same number everywhere."""
+
+def zeros(dim: _Shape, batch_size: int = 1) -> Expression:
+    """A tensor of zeros; see `constant`."""
+
+def ones(dim: _Shape, batch_size: int = 1) -> Expression:
+    """A tensor of ones; see `constant`."""
+
+def scalarInput(s: npt.ArrayLike, device: str = "") -> InputExpression:
+    """One number as an input of shape ``{1}``; `set` changes it later."""
+
+def inputVector(v: npt.ArrayLike, device: str = "") -> InputExpression:
+    """A list of n numbers as an input of shape ``{n}``; `set` changes it later."""
+
+def vecInput(dim: int, device: str = "") -> InputExpression:
+    """An input of shape ``{dim}``, zeros until `set` is called."""
+
 def inputTensor(
     arr: npt.ArrayLike, batched: bool = False, device: str = "", reusable_expr: bool = False
-) -> InputExpression: ...
+) -> InputExpression:
+    """An array as an input."""
+
 def inputTensorTranspose(
     arr: npt.ArrayLike, dim: _Shape | None = None, batch_size: int = 1, device: str = ""
-) -> InputExpression: ...
+) -> InputExpression:
+    """A flat list of numbers as an input of any shape, column by column and then batch by batch."""
+
 def sparse_inputTensor(
     idxs: Sequence[Sequence[int] | npt.NDArray[np.integer[Any]]],
     values: npt.ArrayLike,
@@ -32,10 +50,19 @@ def sparse_inputTensor(
     batched: bool = False,
     defval: _Number = 0,
     device: str = "",
-) -> InputExpression: ...
-def inputMatrix(v: npt.ArrayLike, d: Iterable[int]) -> InputExpression: ...
-def matInput(d1: int, d2: int) -> InputExpression: ...
-def input_indices(indices: npt.ArrayLike, batched: bool = False, device: str = "") -> Expression: ...
-def one_hot(d: int, idx: Expression | int | Sequence[int], device: str = "") -> Expression: ...
+) -> InputExpression:
+    """An input that is constant except for a few elements."""
+
+def inputMatrix(v: npt.ArrayLike, d: Iterable[int]) -> InputExpression:
+    """A flat list of numbers as a matrix, column by column."""
+
+def matInput(d1: int, d2: int) -> InputExpression:
+    """An input of shape ``{d1,d2}``, zeros until `set` is called."""
+
+def input_indices(indices: npt.ArrayLike, batched: bool = False, device: str = "") -> Expression:
+    """Integers (int32) as an input, to be used as indices, labels or masks: values of the graph, which `set` changes."""
+
+def one_hot(d: int, idx: Expression | int | Sequence[int], device: str = "") -> Expression:
+    """Vectors with a single 1 and otherwise zeros."""
 
 zeroes = zeros

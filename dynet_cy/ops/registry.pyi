@@ -1,8 +1,12 @@
 from typing import Any, overload
 
-class DimensionError(ValueError): ...
+class DimensionError(ValueError):
+    """Shapes of arguments that do not fit an op."""
 
 @overload
-def describe(name: None = None) -> list[dict[str, Any]]: ...
+def describe(name: None = None) -> list[dict[str, Any]]:
+    """Facts about one op, or about all of them, as dictionaries."""
+
 @overload
-def describe(name: str) -> dict[str, Any]: ...
+def describe(name: str) -> dict[str, Any]:
+    """Facts about one op, or about all of them, as dictionaries."""

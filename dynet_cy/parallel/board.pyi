@@ -4,11 +4,15 @@ from typing_extensions import Buffer
 
 LEFT: str
 
-def anonymous_memory() -> int: ...
-def cores() -> int: ...
+def anonymous_memory() -> int:
+    """A descriptor of shared memory without a name, of size 0 so far."""
+
+def cores() -> int:
+    """How many cores this process may use."""
 
 @final
 class Board:
+    """The shared memory of the processes of one machine."""
     @property
     def fd(self) -> int: ...
     @property
@@ -18,13 +22,23 @@ class Board:
     @property
     def parent(self) -> int: ...
     def __new__(cls, fd: int, size: int, rank: int = -1, parent: int = 0, create: bool = False) -> Board: ...
-    def leave(self) -> None: ...
-    def barrier(self, what: str = "barrier") -> None: ...
-    def gather(self, data: bytes, what: str = "gather") -> list[bytes]: ...
-    def region(self, size: int, with_children: bool = False) -> Buffer: ...
-    def note_file(self, name: str) -> None: ...
-    def note_raised(self) -> None: ...
-    def file_of(self, rank: int) -> str | None: ...
-    def has_raised(self, rank: int) -> bool: ...
-    def ended(self, rank: int) -> str | None: ...
-    def waiting(self) -> tuple[float, str, list[int]] | None: ...
+    def leave(self) -> None:
+        """Note that an exception has ended a collective call of this process: all later ones are errors."""
+    def barrier(self, what: str = "barrier") -> None:
+        """Wait for all processes."""
+    def gather(self, data: bytes, what: str = "gather") -> list[bytes]:
+        """The bytes of all processes."""
+    def region(self, size: int, with_children: bool = False) -> Buffer:
+        """A part of the memory, filled with zeros, that all processes map; collective."""
+    def note_file(self, name: str) -> None:
+        """Tell the launcher which temporary file is being written, to be removed should this process die."""
+    def note_raised(self) -> None:
+        """Tell the launcher that the program of this process has ended with an exception; does nothing in a child."""
+    def file_of(self, rank: int) -> str | None:
+        """The temporary file that a process is writing, or None."""
+    def has_raised(self, rank: int) -> bool:
+        """Whether the program of a process has ended with an exception."""
+    def ended(self, rank: int) -> str | None:
+        """Note that a process has ended."""
+    def waiting(self) -> tuple[float, str, list[int]] | None:
+        """The processes that have not arrived."""

@@ -13,7 +13,7 @@ import numpy as np
 from dynet_cy.files.textfile import ModelFileError, ModelMismatchError
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.parameters import set_array
-from dynet_cy.model.whole import CollectionOrLayer, as_collection
+from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
 from dynet_cy.nn import Layer
 from dynet_cy.nn.construction import all_parts
 from dynet_cy.pretrained.bart import Bart, Marian
@@ -96,7 +96,7 @@ def load(path: FileName, model: CollectionOrLayer, *, head: str | None = None, l
     config.numbers = tensors.numbers()
     collection = as_collection(model)
     if not isinstance(collection, ParameterCollection):
-        raise TypeError(f"load: argument model: expected a ParameterCollection, got {type(model).__name__}")
+        raise refused("load", "model", model)
     prefix = _prefix(cls, tensors, str(file))
     text = read_tokenizer(folder)
 

@@ -9,7 +9,7 @@ from typing import Any, Callable
 from dynet_cy.functions.arguments import Input, as_input
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
-from dynet_cy.model.whole import CollectionOrLayer, as_collection
+from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
 from dynet_cy.ops.api import concatenate
 from dynet_cy.rnn.builder import _RNNBuilder, outline, positive_integer
 from dynet_cy.rnn.pytorch import LikePyTorch
@@ -70,7 +70,7 @@ class BiRNNBuilder(LikePyTorch):
         self.spec = (num_layers, input_dim, hidden_dim, rnn_builder_factory, builder_layers)
         model = as_collection(model)
         if not isinstance(model, ParameterCollection):
-            raise TypeError(f"BiRNNBuilder: argument model: expected a ParameterCollection, got {type(model).__name__}")
+            raise refused("BiRNNBuilder", "model", model)
         if builder_layers:
             self.model = model.add_subcollection("birnn")
             self.builder_layers = list(builder_layers)

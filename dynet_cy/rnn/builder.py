@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Optional, TypeVar
 from dynet_cy.graph import Expression, StaleExpressionError, cg_version
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.model.weights import Array
-from dynet_cy.model.whole import CollectionOrLayer, as_collection
+from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
 from dynet_cy.ops.api import inputVector, random_bernoulli
 from dynet_cy.rnn.pytorch import LikePyTorch
 from dynet_cy.rnn.state import Binding, RNNState, Steps
@@ -84,7 +84,7 @@ class _RNNBuilder(LikePyTorch):
         self.hidden_dim = positive_integer(hidden_dim, name, "hidden_dim")
         model = as_collection(model)
         if not isinstance(model, ParameterCollection):
-            raise TypeError(f"{name}: argument model: expected a ParameterCollection, got {type(model).__name__}")
+            raise refused(name, "model", model)
         self.spec = (self.layers, self.input_dim, self.hidden_dim)
         self._collection = model.add_subcollection(self._collection_name)
         self._rates: tuple[float, ...] = (0.0,)

@@ -11,7 +11,7 @@ import numpy as np
 from dynet_cy.files.reading import numbered_lines
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
-from dynet_cy.model.whole import CollectionOrLayer, as_collection
+from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
 from dynet_cy.ops.api import (
     affine_transform,
     concatenate,
@@ -65,7 +65,7 @@ class SoftmaxBuilder:
         self.rep_dim = positive_integer(rep_dim, name, "rep_dim")
         pc = as_collection(pc)
         if not isinstance(pc, ParameterCollection):
-            raise TypeError(f"{name}: argument pc: expected a ParameterCollection, got {type(pc).__name__}")
+            raise refused(name, "pc", pc)
         self.bias = bool(bias)
         self._collection = pc.add_subcollection(self._collection_name)
 

@@ -6,12 +6,13 @@ from dynet_cy.graph import Expression
 from dynet_cy.rnn.builder import DrawnMasks, _RNNBuilder
 from dynet_cy.rnn.tree import ChildSumTreeLSTMBuilder, NaryTreeLSTMBuilder, TreeState
 
-_State = TypeVar("_State")
 _Made = TypeVar("_Made")
 
-def in_scope_of(builder: Any, function: Callable[..., _Made], *arguments: Any) -> _Made: ...
+def in_scope_of(builder: Any, function: Callable[..., _Made], *arguments: Any) -> _Made:
+    """Call a function that makes nodes for a builder, in the builder's scope."""
 
 class Binding:
+    """A builder's parameters in one graph."""
     @property
     def builder(self) -> _RNNBuilder: ...
     @property
@@ -27,9 +28,11 @@ class Binding:
     def __init__(
         self, builder: _RNNBuilder, version: int, exprs: list[list[Expression]], masks: DrawnMasks
     ) -> None: ...
-    def again(self) -> Binding: ...
+    def again(self) -> Binding:
+        """The same for further states, which may get masks of their own."""
 
-class StepKind: ...
+class StepKind:
+    """A kind of network: how the nodes of a step are made."""
 
 SIMPLE_STEP: StepKind
 GRU_STEP: StepKind
@@ -39,10 +42,13 @@ FAST_STEP: StepKind
 LSTM_STEP: StepKind
 
 class Steps:
+    """The steps of a network whose layers all consist of the same few nodes, which are made without calling Python."""
     def __new__(cls, builder: _RNNBuilder, kind: StepKind, weights: list[tuple[Expression, ...]]) -> Steps: ...
-    def transduce(self, state: RNNState, xs: list[Expression]) -> list[Expression] | None: ...
+    def transduce(self, state: RNNState, xs: list[Expression]) -> list[Expression] | None:
+        """The outputs after each of the inputs; None if the steps cannot be made here."""
 
 class RNNState:
+    """A recurrent network after some inputs."""
     @property
     def _binding(self) -> Binding: ...
     @property
@@ -64,22 +70,39 @@ class RNNState:
         out: Expression | None,
         batch: int,
     ) -> None: ...
-    def add_input(self, x: Input) -> RNNState: ...
-    def add_inputs(self, xs: Iterable[Input]) -> list[RNNState]: ...
-    def transduce(self, xs: Iterable[Input]) -> list[Expression]: ...
+    def add_input(self, x: Input) -> RNNState:
+        """The state after one more input."""
+    def add_inputs(self, xs: Iterable[Input]) -> list[RNNState]:
+        """The states after each of the inputs, added one after the other; `[]` for no inputs."""
+    def transduce(self, xs: Iterable[Input]) -> list[Expression]:
+        """The outputs after each of the inputs, added one after the other; `[]` for no inputs."""
     # None of a state that has had no input.
-    def output(self) -> Expression | Any: ...
-    def h(self) -> tuple[Expression, ...]: ...
-    def s(self) -> tuple[Expression, ...]: ...
-    def set_h(self, es: Iterable[Expression] | None = None) -> RNNState: ...
-    def set_s(self, es: Iterable[Expression] | None = None) -> RNNState: ...
-    def prev(self) -> RNNState | None: ...
-    def b(self) -> _RNNBuilder: ...
+    def output(self) -> Expression | Any:
+        """The output of the top layer; None before the first input, unless the state was set, with one warning in a process, as most programs do not expect it."""
+    def h(self) -> tuple[Expression, ...]:
+        """The hidden vectors of the layers, bottom first, each of shape (hidden_dim,); `()` in an empty state."""
+    def s(self) -> tuple[Expression, ...]:
+        """All vectors of the state: the cells of the layers, for a builder that has cells, then `h()`."""
+    def set_h(self, es: Iterable[Expression] | None = None) -> RNNState:
+        """A state with other hidden vectors; cells do not change."""
+    def set_s(self, es: Iterable[Expression] | None = None) -> RNNState:
+        """A state with other vectors, in the order of `s()`."""
+    def prev(self) -> RNNState | None:
+        """The state from which this one was made; None for the first."""
+    def b(self) -> _RNNBuilder:
+        """The builder."""
     def __reduce__(self) -> NoReturn: ...
 
-def to_predecessor(state: _State | None) -> object: ...
-def predecessor(kept: object) -> Any: ...
-def nary_step(builder: NaryTreeLSTMBuilder, x: Input | None, children: Iterable[TreeState | None]) -> TreeState: ...
+def to_predecessor(state: object) -> object:
+    """A state's reference to its predecessor: a weak one in a forward-only graph."""
+
+def predecessor(kept: object) -> Any:
+    """The state to which a reference made by `to_predecessor` points."""
+
+def nary_step(builder: NaryTreeLSTMBuilder, x: Input | None, children: Iterable[TreeState | None]) -> TreeState:
+    """The state of a node of a tree, by an `NaryTreeLSTMBuilder`."""
+
 def child_sum_step(
     builder: ChildSumTreeLSTMBuilder, x: Input | None, children: Iterable[TreeState | None]
-) -> TreeState: ...
+) -> TreeState:
+    """The state of a node of a tree, by a `ChildSumTreeLSTMBuilder`."""

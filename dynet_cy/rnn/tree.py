@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dynet_cy.functions.arguments import Input
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
-from dynet_cy.model.whole import CollectionOrLayer, as_collection
+from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
 from dynet_cy.rnn.builder import positive_integer
 from dynet_cy.rnn.state import child_sum_step, in_scope_of, nary_step
 
@@ -52,7 +52,7 @@ class _TreeBuilder:
         self.hidden_dim = positive_integer(hidden_dim, name, "hidden_dim")
         model = as_collection(model)
         if not isinstance(model, ParameterCollection):
-            raise TypeError(f"{name}: argument model: expected a ParameterCollection, got {type(model).__name__}")
+            raise refused(name, "model", model)
         self._collection = model.add_subcollection(self._collection_name)
 
     def _weights(self, gates: int, columns: int) -> Parameters:

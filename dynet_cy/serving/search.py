@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -58,6 +59,7 @@ def beam_search(
     forbidden: Sequence[int] = (),
     logits: bool = False,
     every: int = 1,
+    one_by_one: bool = False,
     longest: int | None = None,
 ) -> Any:
     """Keep the `width` most probable partial outputs of each sentence at every step; return the most probable complete
@@ -67,7 +69,7 @@ def beam_search(
     batch elements of its expressions. A step of all is one call of `step`; `select_states` reorders the state, so it
     may be any state that this function takes. The best tokens are chosen in the graph: the program waits once a step.
 
-    **One by one**, ``beam_search(state, step, ...)``: each partial output has a state of its own, which can be any
+    **One by one**, ``beam_search(step, state, ..., one_by_one=True)``: each partial output has a state of its own, which can be any
     object. `step` is called for each, through `batched_map`, so all steps are computed together, and those of other
     searches that run in the same map. Only one sentence, and slower; see docs/decisions.md.
 
@@ -76,7 +78,7 @@ def beam_search(
             probabilities of the tokens to come, of shape (number of tokens,). As one batch, `tokens` is an integer
             array with one for each partial output, as `lookup_batch` takes, and the expression has as many batch
             elements; all sentences have as many partial outputs there, some of them perhaps idle. One by one, it is an
-            integer. Which of the first two arguments can be called decides.
+            integer.
         state: the state of the decoder at first. As one batch: with one batch element, or one for each sentence.
             States are not changed.
         width: how many partial outputs of each sentence are kept. 1 takes the best token each time; as many as there
@@ -101,6 +103,8 @@ def beam_search(
             the program waits less often, which pays on a GPU; but a search may run some steps beyond its end, and
             outputs that have ended stay in the state until then. For one state, and without `allowed` and
             `no_repeat_ngram`.
+        one_by_one: whether each partial output has a state of its own, and `step` reads one token (default: no). The
+            earlier form, with the state before the function, has the same effect, and a `DeprecationWarning`.
         longest: the earlier name of `max_length`
 
     Returns:
@@ -108,7 +112,7 @@ def beam_search(
         read. If no output has ended, the best one of the greatest length.
 
     Raises:
-        TypeError: neither of the first two arguments can be called, or `step` returns no expression
+        TypeError: `step` cannot be called, or `step` returns no expression
         ValueError: `width`, `max_length` or `n_best` is below 1, `length_penalty` below 0, a list has another number of
             items than there are sentences, the log probabilities have another shape or are NaN, or no token can follow
             any of the partial outputs of a sentence: none is allowed, or all have a log probability of -inf
@@ -125,10 +129,10 @@ def beam_search(
         [[1, 2, 0], [0]]
         >>> def step_of_one(state, token):
         ...     return state, dy.inputVector(table[token])
-        >>> dy.beam_search(None, step_of_one, 2, 5, prefix=[2]).tokens
+        >>> dy.beam_search(step_of_one, None, 2, 5, prefix=[2], one_by_one=True).tokens
         [2, 0]
     """
-    step, state, each = _in_order(step, state)
+    step, state, each = _in_order(step, state, one_by_one)
     most = max_length if max_length is not None else longest
     sentences = None if begin is None or np.ndim(begin) == 0 else len(begin)  # type: ignore[arg-type]
     lengths = list_of("beam_search", "max_length", most, sentences, most is None or np.ndim(most) == 0)
@@ -160,14 +164,15 @@ def beam_search(
     return results if sentences is not None else results[0]
 
 
-def _in_order(first: Any, second: Any) -> tuple[Any, Any, bool]:
-    """The step function, the state, and whether each output has a state of its own: the state comes first then."""
-    if callable(first):
-        return first, second, False
-    if not callable(second):
-        kinds = f"{type(first).__name__} and {type(second).__name__}"
-        raise TypeError(f"beam_search: argument step: expected a function among the first two arguments, got {kinds}")
-    return second, first, True
+def _in_order(step: Any, state: Any, one_by_one: bool) -> tuple[Any, Any, bool]:
+    """The step function, the state, and whether each output has a state of its own, as in calls with the state first."""
+    if callable(step):
+        return step, state, one_by_one
+    if not callable(state):
+        raise TypeError(f"beam_search: argument step: expected a function, got {type(step).__name__}")
+    message = "beam_search: the function comes first: write beam_search(step, state, ..., one_by_one=True)"
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
+    return state, step, True
 
 
 class _Beam:

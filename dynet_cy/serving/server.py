@@ -21,6 +21,7 @@ from typing import Any, Callable, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 
+from dynet_cy.core.equivalents import KnownArguments
 from dynet_cy.graph.expressions import ComputationGraph
 from dynet_cy.serving.fibers import Fibers
 
@@ -580,7 +581,7 @@ class _Engine:
                     self.nodes += version.fibers.nodes
 
 
-class Server(Generic[R]):
+class Server(KnownArguments, Generic[R]):
     """Calls a function for requests from any thread or task, and computes the values that these calls need together.
 
     The function is written as for `batched_map`: for one request, in plain Python, asking for values wherever it needs

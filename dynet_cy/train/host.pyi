@@ -7,15 +7,20 @@ from dynet_cy.train.interfaces import Backend
 from dynet_cy.train.python_trainer import PythonTrainer
 
 @final
-class HostUpdate(Change): ...
+class HostUpdate(Change):
+    """An update, piece by piece."""
 
 @final
-class HostAxpby(Change): ...
+class HostAxpby(Change):
+    """Set numbers in a plane to a target + b source, piece by piece."""
 
-class HostBackend(Backend): ...
+class HostBackend(Backend):
+    """See above."""
 
 @final
-class StepChange(Change): ...
+class StepChange(Change):
+    """Adds all steps to the values."""
 
 class PythonBackend(HostBackend):
+    """The backend of one update of a `PythonTrainer`."""
     def __new__(cls, trainer: PythonTrainer) -> Self: ...

@@ -19,6 +19,7 @@ class Reducer:
     def host_only(self) -> str | None: ...
 
 class ParameterGroup:
+    """Parameters of a trainer that have settings of their own."""
     def __init__(
         self,
         collection: ParameterCollection,
@@ -28,17 +29,24 @@ class ParameterGroup:
         clip_threshold: float | None = None,
     ) -> None: ...
     @property
-    def names(self) -> tuple[str, ...]: ...
+    def names(self) -> tuple[str, ...]:
+        """Full names of the parameters and tables, from the trainer's collection: a tuple."""
     @property
-    def learning_rate(self) -> float | None: ...
+    def learning_rate(self) -> float | None:
+        """Step size of the next update."""
     @learning_rate.setter
-    def learning_rate(self, value: float | None) -> None: ...
+    def learning_rate(self, value: float | None) -> None:
+        """Step size of the next update."""
     @property
-    def weight_decay(self) -> float | None: ...
+    def weight_decay(self) -> float | None:
+        """An update takes the share learning_rate * weight_decay off the values."""
     @weight_decay.setter
-    def weight_decay(self, value: float | None) -> None: ...
+    def weight_decay(self, value: float | None) -> None:
+        """An update takes the share learning_rate * weight_decay off the values."""
     @property
-    def clip_threshold(self) -> float | None: ...
+    def clip_threshold(self) -> float | None:
+        """Norm of the gradients of the group beyond which they are scaled down; 0: never."""
     @clip_threshold.setter
-    def clip_threshold(self, value: float | None) -> None: ...
+    def clip_threshold(self, value: float | None) -> None:
+        """Norm of the gradients of the group beyond which they are scaled down; 0: never."""
     def _state(self) -> dict[str, Any]: ...

@@ -7,12 +7,13 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+from dynet_cy.core.equivalents import KnownArguments
 from dynet_cy.files.schema import COUNT, SHARE, Schema, check, maybe, record
 
 __all__ = ["CosineSchedule", "LinearSchedule", "PlateauSchedule", "Schedule", "StepSchedule", "WarmupSchedule"]
 
 
-class Schedule:
+class Schedule(KnownArguments):
     """The factor of a trainer's learning rates, as a function of the number of updates made.
 
     Assign it to `Trainer.schedule`; the trainer counts its updates by itself. To write your own, define a subclass with

@@ -8,11 +8,12 @@ from typing import Any, Union
 
 import numpy as np
 
+from dynet_cy.core.equivalents import KnownArguments
 from dynet_cy.files.checkpoint import load_safetensors, save_safetensors
 from dynet_cy.files.replacing import ready
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.parameters import set_array, settled_array
-from dynet_cy.model.whole import CollectionOrLayer, as_collection
+from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
 from dynet_cy.parallel.files import everywhere, together
 from dynet_cy.parallel.runtime import current
 from dynet_cy.train.schedules import Record
@@ -23,7 +24,7 @@ FileName = Union[str, "os.PathLike[str]"]
 Stored = Union[Parameters, LookupParameters]
 
 
-class EarlyStopping:
+class EarlyStopping(KnownArguments):
     """Decides when to stop training, and keeps the parameters that gave the best value (Prechelt 1998, Early stopping,
     but when?).
 
@@ -66,9 +67,7 @@ class EarlyStopping:
     ) -> None:
         own = as_collection(collection)
         if not isinstance(own, ParameterCollection):
-            raise TypeError(
-                f"EarlyStopping: a ParameterCollection or a layer is needed, not {type(collection).__name__}"
-            )
+            raise refused("EarlyStopping", "collection", collection)
         self._collection = own
         self._record = Record(patience, mode, min_delta, "EarlyStopping")
         self._path = None if path is None else os.fspath(path)

@@ -35,7 +35,7 @@ from dynet_cy.train.plan cimport (
 
 from dynet_cy.core.equivalents import KnownArguments
 from dynet_cy.model.collection import ParameterCollection
-from dynet_cy.model.whole import as_collection
+from dynet_cy.model.whole import as_collection, refused
 from dynet_cy.train.interfaces import ParameterGroup
 from dynet_cy.train.plan import check_constants
 from dynet_cy.train.schedules import Pace
@@ -718,8 +718,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
             raise TypeError("Trainer is a base class: use one of its subclasses, such as AdamTrainer")
         m = as_collection(m)
         if not isinstance(m, ParameterCollection):
-            raise TypeError(
-                f"{type(self).__name__}: m must be a ParameterCollection or a layer, not {type(m).__name__}")
+            raise refused(type(self).__name__, "m", m)
         self._collection = m
         self._states = []
         for _ in range(self._n_states):

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, Union
 
+from dynet_cy.core.equivalents import KnownArguments
 from dynet_cy.files.checkpoint import save_safetensors
 from dynet_cy.loggers import Curves, Logger
 from dynet_cy.model import ParameterCollection
@@ -23,7 +24,7 @@ FileName = Union[str, "os.PathLike[str]"]
 T = TypeVar("T")
 
 
-class Training(Generic[T]):
+class Training(KnownArguments, Generic[T]):
     """The epochs of a training loop. What is computed stays in the loop; what every loop needs around it is here.
 
     Each epoch shows a progress bar (with tqdm, if it is installed), and prints a line with loss, speed and scores. The

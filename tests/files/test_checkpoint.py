@@ -353,7 +353,7 @@ def test_names_with_a_colon(tmp_path: Path, name: str) -> None:
 def test_arguments(tmp_path: Path) -> None:
     model, other = Model(), Model()
     for call in (dy.save_safetensors, dy.load_safetensors):
-        with pytest.raises(TypeError, match="collection must be a ParameterCollection, not GRUBuilder"):
+        with pytest.raises(TypeError, match="collection: expected a ParameterCollection or a layer, got GRUBuilder"):
             call(tmp_path / "m", model.rnn)
         with pytest.raises(TypeError, match="trainer must be a Trainer, not dict"):
             call(tmp_path / "m", model.pc, {})

@@ -328,7 +328,7 @@ class TestBadFiles:
         self.refuse(saved, FileNotFoundError, r"m\.data")
         os.unlink(saved.with_suffix(".meta"))
         self.refuse(saved, FileNotFoundError, r"m\.meta")
-        with pytest.raises(TypeError, match="params must be a ParameterCollection, not str"):
+        with pytest.raises(TypeError, match="params: expected a ParameterCollection or a layer, got str"):
             dy.load(saved, "m")
 
 

@@ -96,7 +96,7 @@ def test_activations_of_transformers(name: str, want) -> None:
 
 def test_errors_of_constructors() -> None:
     model = dy.ParameterCollection()
-    with pytest.raises(TypeError, match="Linear: argument model: expected a ParameterCollection, got int"):
+    with pytest.raises(TypeError, match="Linear: argument model: expected a ParameterCollection or a layer, got int"):
         nn.Linear(3, 4, 5)
     with pytest.raises(ValueError, match="Linear: argument input_dim: expected at least 1, got 0"):
         nn.Linear(0, 4, model)

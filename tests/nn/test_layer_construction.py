@@ -408,5 +408,5 @@ def test_modes_reach_dictionaries_and_nested_lists(model) -> None:
 
 def test_wrong_things_in_place_of_a_collection() -> None:
     for wrong in (nn.Layer, 3, [Net(dy.ParameterCollection())]):
-        with pytest.raises(TypeError, match="AdamTrainer: m must be a ParameterCollection or a layer, not"):
+        with pytest.raises(TypeError, match="AdamTrainer: argument m: expected a ParameterCollection or a layer, got"):
             dy.AdamTrainer(wrong)

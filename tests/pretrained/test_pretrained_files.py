@@ -350,7 +350,7 @@ def test_a_folder_that_is_not_there(tmp_path):
 
 
 def test_a_model_that_is_none(folder):
-    with pytest.raises(TypeError, match="argument model: expected a ParameterCollection, got int"):
+    with pytest.raises(TypeError, match="argument model: expected a ParameterCollection or a layer, got int"):
         dy.pretrained.load(folder, 3)
 
 

@@ -128,6 +128,8 @@ def test_errors():
         TypeError, match="BiRNNBuilder: argument rnn_builder_factory: expected a builder class, got None"
     ):
         dy.BiRNNBuilder(1, 4, 6, model, None)
-    with pytest.raises(TypeError, match="BiRNNBuilder: argument model: expected a ParameterCollection, got NoneType"):
+    with pytest.raises(
+        TypeError, match="BiRNNBuilder: argument model: expected a ParameterCollection or a layer, got NoneType"
+    ):
         dy.BiRNNBuilder(1, 4, 6, None, dy.GRUBuilder)
     assert model.parameters_list() == []

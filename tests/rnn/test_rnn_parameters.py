@@ -142,7 +142,9 @@ def test_invalid_sizes(kind):
     for value in ("2", 2.5, None):
         with pytest.raises(TypeError, match=f"{name}: argument hidden_dim: expected an integer, got"):
             builder_class(1, 2, value, model, **options)
-    with pytest.raises(TypeError, match=f"{name}: argument model: expected a ParameterCollection, got NoneType"):
+    with pytest.raises(
+        TypeError, match=f"{name}: argument model: expected a ParameterCollection or a layer, got NoneType"
+    ):
         builder_class(1, 2, 3, None, **options)
     assert model.parameters_list() == []
     builder = builder_class(layers=np.int64(1), input_dim=2, hidden_dim=6 / 2, model=model, **options)

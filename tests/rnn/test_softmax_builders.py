@@ -140,7 +140,7 @@ def test_clusters(files: Path, rng: np.random.Generator) -> None:
 
 def test_errors(files: Path) -> None:
     model = dy.ParameterCollection()
-    with pytest.raises(TypeError, match="argument pc: expected a ParameterCollection, got NoneType"):
+    with pytest.raises(TypeError, match="argument pc: expected a ParameterCollection or a layer, got NoneType"):
         dy.StandardSoftmaxBuilder(3, 4, None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="argument rep_dim: expected at least 1, got 0"):
         dy.StandardSoftmaxBuilder(0, 4, model)

@@ -55,7 +55,7 @@ def test_a_beam_of_all_finds_the_best(name: str, logits: bool) -> None:
         options = {**options, "logits": logits}
         check(dy.beam_search(network.step, start, ALL, LONGEST, n_best=7, **options), best, 7)
         check([dy.beam_search(network.step, start, ALL, LONGEST, **options)], best, 1)
-        check(dy.beam_search(start, network.step_of_one, ALL, LONGEST, n_best=7, **options), best, 7)
+        check(dy.beam_search(network.step_of_one, start, ALL, LONGEST, n_best=7, one_by_one=True, **options), best, 7)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -110,7 +110,10 @@ def test_all_forms_find_the_same(name: str, width: int, seed: int, monkeypatch: 
     def of_one(sentence: int) -> list[dy.Hypothesis]:
         return dy.beam_search(network.step, network.start([sentence]), width, LONGEST, **options)
 
-    expected = [dy.beam_search(network.start([i]), network.step_of_one, width, LONGEST, **options) for i in range(3)]
+    expected = [
+        dy.beam_search(network.step_of_one, network.start([i]), width, LONGEST, one_by_one=True, **options)
+        for i in range(3)
+    ]
     start = network.start([0, 1, 2])
     together = dy.beam_search(network.step, start, width, LONGEST, begin=np.zeros(3, int), **many)
     others = [list(map(of_one, range(3))), dy.batched_map(of_one, range(3)), together]
@@ -199,7 +202,8 @@ def test_transformers_whose_memory_is_not_copied_at_each_step() -> None:
     dy.renew_cg(forward_only=True)
     options = {"min_length": longest, "n_best": 3}
     expected = [
-        dy.beam_search(start([i]), lambda state, token: step(state, [token]), 3, longest, **options) for i in range(2)
+        dy.beam_search(lambda state, token: step(state, [token]), start([i]), 3, longest, one_by_one=True, **options)
+        for i in range(2)
     ]
     found = [dy.beam_search(step, start([i]), 3, longest, **options) for i in range(2)]
     dy.renew_cg()
@@ -226,7 +230,7 @@ def test_with_a_state_each_the_tokens_that_can_follow_may_differ_in_number() -> 
     def step(state: None, token: int) -> tuple[None, dy.Expression]:
         return None, dy.log_softmax(dy.inputVector([0.0, 1.0, 3.0] if token == 1 else [0.0, 2.0]))
 
-    found = dy.beam_search(None, step, 9, 3, n_best=9)
+    found = dy.beam_search(step, None, 9, 3, n_best=9, one_by_one=True)
     assert [own.tokens for own in found][:2] == [[0], [1, 2, 0]]
 
 
@@ -280,17 +284,23 @@ def test_bad_arguments_and_scores(values: Any, options: dict, error: type[Except
         dy.beam_search(scores_of(values), None, **{"width": 2, "max_length": 3, **options})
 
 
+def test_the_earlier_order_of_arguments() -> None:
+    """The state before the function: as with `one_by_one`, and a warning that says what to write."""
+    step = scores_of(np.log([0.3, 0.5, 0.2]))
+    with pytest.warns(DeprecationWarning, match=r"write beam_search\(step, state, ..., one_by_one=True\)"):
+        found = dy.beam_search(None, step, 2, 3, n_best=2)
+    assert found == dy.beam_search(step, None, 2, 3, n_best=2, one_by_one=True)
+
+
 def test_bad_steps() -> None:
-    with pytest.raises(
-        TypeError, match="argument step: expected a function among the first two.*, got NoneType and in"
-    ):
+    with pytest.raises(TypeError, match="argument step: expected a function, got NoneType"):
         dy.beam_search(None, 3, 2, 4)
     with pytest.raises(TypeError, match="beam_search: step must return a state and an expression, not a list"):
         dy.beam_search(lambda state, tokens: (state, [0.0]), None, 2, 4)
     with pytest.raises(
         ValueError, match="with a state for each output there is one sentence; argument begin: got a li"
     ):
-        dy.beam_search(None, scores_of([0.0, 0.0]), 2, 4, begin=[0, 0])
+        dy.beam_search(scores_of([0.0, 0.0]), None, 2, 4, begin=[0, 0], one_by_one=True)
     batched = dy.inputTensor(np.zeros((2, 3)), batched=True)
     with pytest.raises(ValueError, match=r"not shape \(2,\) with 3 batch elements for 2 outputs"):
         dy.beam_search(lambda state, tokens: (state, batched), None, 2, 4, begin=[0, 0])

@@ -40,7 +40,9 @@ def test_the_best_tokens_are_those_of_a_beam_of_one(name: str, builder: Any, mon
             return dy.decode(network.step, network.start([sentence]), END, LONGEST, **options)
 
         expected = [
-            dy.beam_search(network.start([i]), network.step_of_one, 1, LONGEST, logits=True, **options).tokens
+            dy.beam_search(
+                network.step_of_one, network.start([i]), 1, LONGEST, logits=True, one_by_one=True, **options
+            ).tokens
             for i in range(3)
         ]
         start = network.start([0, 1, 2])

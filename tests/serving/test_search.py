@@ -50,7 +50,7 @@ def test_a_wide_beam_finds_the_best(constrained: bool) -> None:
         dy.renew_cg(forward_only=True)
         outputs = all_outputs(step, allowed)
         best = max(outputs, key=lambda tokens: outputs[tokens])
-        found = dy.beam_search((), step, TOKENS**LONGEST, LONGEST, allowed=allowed)
+        found = dy.beam_search(step, (), TOKENS**LONGEST, LONGEST, allowed=allowed, one_by_one=True)
         assert tuple(found.tokens) == best
         assert found.score == pytest.approx(outputs[best], rel=1e-5)
     if constrained:
@@ -60,7 +60,7 @@ def test_a_wide_beam_finds_the_best(constrained: bool) -> None:
 @pytest.mark.fibers
 def test_searches_together_find_the_same_in_fewer_passes() -> None:
     def search(step):
-        return dy.beam_search((), step, width=3, longest=LONGEST)
+        return dy.beam_search(step, (), width=3, longest=LONGEST, one_by_one=True)
 
     dy.renew_cg(autobatching=1)
     together = dy.batched_map(lambda seed: search(step_of(seed)).tokens, range(8))
@@ -76,7 +76,9 @@ def test_searches_together_find_the_same_in_fewer_passes() -> None:
 @pytest.mark.fibers
 def test_an_output_that_does_not_end_is_the_best_of_the_longest() -> None:
     table = np.log([[0.01, 0.99], [0.1, 0.9]])
-    found = dy.beam_search(None, lambda state, token: (state, dy.inputVector(table[token])), width=1, longest=3)
+    found = dy.beam_search(
+        lambda state, token: (state, dy.inputVector(table[token])), None, width=1, longest=3, one_by_one=True
+    )
     assert found.tokens == [1, 1, 1]
     assert found.score == pytest.approx(np.log(0.99 * 0.9 * 0.9), rel=1e-5)
 
@@ -98,7 +100,7 @@ def test_bad_arguments_and_scores(scores, arguments, message: str) -> None:
         return state, dy.inputTensor(scores)
 
     with pytest.raises(ValueError, match=f"beam_search: .*{message}"):
-        dy.beam_search(None, step, **{"width": 2, "longest": 3, **arguments})
+        dy.beam_search(step, None, **{"width": 2, "longest": 3, "one_by_one": True, **arguments})
 
 
 def is_tree(heads: list[int]) -> bool:

@@ -79,7 +79,7 @@ def test_reload_leaves_random_streams_alone(tmp_path: Path) -> None:
 
 def test_errors(tmp_path: Path) -> None:
     model = Model()
-    with pytest.raises(TypeError, match="a ParameterCollection or a layer is needed, not list"):
+    with pytest.raises(TypeError, match="collection: expected a ParameterCollection or a layer, got list; write"):
         dy.EarlyStopping([model.w])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="EarlyStopping: patience must be at least 1, not 0"):
         dy.EarlyStopping(model.m, patience=0)

@@ -1,7 +1,9 @@
-"""Uses of dynet_cy for the type checker: mypy checks them, nothing runs them.
+"""Uses of dynet_cy for type checkers: mypy and pyright check them, nothing runs them.
 
-A line that must be an error has a `type: ignore` with the code: mypy reports comments that are not needed.
+A line that must be an error has a `type: ignore` with the code: mypy and pyright report comments that are not needed.
 """
+
+# pyright: reportUnnecessaryTypeIgnoreComment=true
 
 from __future__ import annotations
 
@@ -19,6 +21,15 @@ Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 
 
+class Scorer(dy.nn.Layer):
+    def __init__(self, dim: int, model: dy.ParameterCollection) -> None:
+        super().__init__(model, (dim,))
+        self.out = dy.nn.Linear(dim, 1, self.collection)
+
+    def __call__(self, x: npt.NDArray[np.float64]) -> dy.Expression:
+        return self.out(x)
+
+
 def layers(array: npt.NDArray[np.float64]) -> None:
     model = dy.ParameterCollection()
     net = dy.nn.Linear(4, 3, model)
@@ -33,6 +44,16 @@ def layers(array: npt.NDArray[np.float64]) -> None:
     dy.LSTMBuilder(1, 2, 3, net)
     model.remove(net)
     dy.AdamTrainer(3)  # type: ignore[arg-type]
+    dy.nn.Linear(4, 3)  # type: ignore[call-arg]
+    dy.LSTMBuilder(1, 4, 3)  # type: ignore[call-arg]
+    dy.BiRNNBuilder(1, 4, 2, model)  # type: ignore[call-arg]
+    assert_type(net, dy.nn.Linear)
+    assert_type(dy.GRUBuilder(1, 4, 3, model), dy.GRUBuilder)
+    assert_type(dy.BiRNNBuilder(1, 4, 2, model, dy.GRUBuilder).eval(), dy.BiRNNBuilder)
+    assert_type(dy.nn.Linear.from_spec((4, 3, True), model), dy.nn.Linear)
+    assert_type(Scorer(4, model), Scorer)
+    assert_type(Scorer(4, model).eval()(array), dy.Expression)
+    Scorer(4)  # type: ignore[call-arg]
 
 
 def parameters(array: npt.NDArray[np.float64]) -> None:
@@ -110,7 +131,7 @@ def tagger(model: dy.ParameterCollection, array: npt.NDArray[np.float32], words:
     builder = dy.LSTMBuilder(1, 8, 16, model)
     w, b = model.add_parameters((5, 16)), model.add_parameters(5)
     state = builder.initial_state()
-    losses = []
+    losses, scores = [], dy.zeros(5)
     for word in words:
         state = state.add_input(table[word])
         scores = w * state.output() + b
