@@ -1401,7 +1401,7 @@ cdef int run_backward_joined(Walk* w, uint32_t last) noexcept nogil:
     cdef const Step* step
     cdef uint32_t i, number
     cdef int failed = 0
-    if not plan_backward(g, last, w.kind, &plan):
+    if not plan_backward(g, last, &plan):
         return run_backward(w, 0, last)
     if g.spends:
         g.spends = IN_ANY_ORDER
@@ -1415,37 +1415,27 @@ cdef int run_backward_joined(Walk* w, uint32_t last) noexcept nogil:
         if failed:
             break
     w.number = NO_BATCH
-    if w.at_once:
-        arena_rewind(&g.scratch, top)
+    arena_rewind(&g.scratch, top)
     return failed
 
 
 cdef int join(Walk* w, const uint32_t* numbers, uint32_t count, uint32_t form) noexcept nogil:
-    """Run some batches backward as one.
-
-    On devices, what is laid side by side stays until the end of the pass, where factors of weight gradients are
-    multiplied.
-    """
+    """Run some batches backward as one, on the CPU."""
     cdef Graph* g = w.g
     cdef size_t top = g.scratch.top, order_top = g.order.top
     cdef Batch joined
-    cdef const Op* op
     cdef uint32_t i, n = 0
     cdef int failed
     memset(&joined, 0, sizeof(Batch))
     joined.form = form
-    for i in range(0 if w.at_once else count):
-        if settle_gradients(w, numbers[i]):
-            return -1
     failed = list_nodes(w, numbers, count, &joined)
     if not failed and joined.count:
-        op = &ops[nodes_of(g)[order_of(g)[joined.first]].op]
-        failed = (gather_gradients(w, &joined) or (not op.joins and gather_results(w, &joined))
-                  or arrange(w, &joined, op) or settle(w) or go_back(w, &joined, NO_BATCH))
+        failed = (gather_gradients(w, &joined)
+                  or arrange(w, &joined, &ops[nodes_of(g)[order_of(g)[joined.first]].op])
+                  or go_back(w, &joined, NO_BATCH))
     w.dy = NULL
     array_rewind(&g.order, order_top)
-    if w.at_once:
-        arena_rewind(&g.scratch, top)
+    arena_rewind(&g.scratch, top)
     for i in range(count):
         n += batches_of(g)[numbers[i]].count
     for i in range(count):
@@ -1486,35 +1476,9 @@ cdef int gather_gradients(Walk* w, const Batch* joined) noexcept nogil:
     cdef uint32_t j
     if to == NULL:
         return -1
-    w.dy = place_of(w, to)
+    w.dy = to
     for j in range(joined.count):
         node = &nodes_of(g)[order_of(g)[joined.first + j]]
-        if lay_copy(w, to, gradient_of_node(g, node), total_of(&node.dim)):
-            return -1
+        memcpy(to, gradient_of_node(g, node), total_of(&node.dim) * sizeof(float))
         to += total_of(&node.dim)
-    return 0
-
-
-cdef int gather_results(Walk* w, Batch* joined) noexcept nogil:
-    """Lay the results side by side."""
-    cdef const Graph* g = w.g
-    cdef const Node* node
-    cdef float* to = <float*>allocate(w, joined.bytes)
-    cdef uint32_t j
-    joined.y = to
-    if to == NULL:
-        return -1
-    for j in range(joined.count):
-        node = &nodes_of(g)[order_of(g)[joined.first + j]]
-        if lay_copy(w, to, node.val, total_of(&node.dim)):
-            return -1
-        to += total_of(&node.dim)
-    return 0
-
-
-cdef inline int lay_copy(Walk* w, float* to, const float* source, size_t n) noexcept nogil:
-    """Copy n numbers, now or before the next command of a device."""
-    if not w.at_once:
-        return w.device.copy(w, to, source, n)
-    memcpy(to, source, n * sizeof(float))
     return 0

@@ -6,7 +6,7 @@ from libc.string cimport memset
 from dynet_cy.core.threads cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.execute.accumulation cimport begin_journal, end_journal, note_before, roll_back
 from dynet_cy.execute.gradients cimport (
-    begin_at, multiply_collected, open_backward, run_backward, run_backward_joined,
+    begin_at, multiply_collected, open_backward, run_backward,
 )
 from dynet_cy.execute.recompute cimport may_drop, prepare_backward, run_backward_in_stretches
 from dynet_cy.execute.revival cimport bring_back, run_plan
@@ -94,8 +94,6 @@ cdef int walk_back(Pass* s, uint32_t target, bint full) noexcept nogil:
         return 0
     if g.stretches.top:
         return -1 if run_backward_in_stretches(&s.walk, node.batch) else multiply_collected(&s.walk)
-    if g.n_passes > 1 and g.strategy and may_join(g):
-        return -1 if run_backward_joined(&s.walk, node.batch) else multiply_collected(&s.walk)
     return -1 if run_backward(&s.walk, 0, node.batch) else multiply_collected(&s.walk)
 
 

@@ -21,7 +21,7 @@ cdef struct BackwardPlan:
     Step* steps
     uint32_t n_steps
 
-# Plan backward over all batches up to `last` for a kind of device, in the scratch arena.  On GPUs every launch counts,
-# so products with matrices of any size are joined there, and elementwise functions of one argument.  False if none can
-# be joined, or if there is no memory: then the batches simply run backward in reverse order.
-cdef bint plan_backward(Graph* g, uint32_t last, int kind, BackwardPlan* plan) noexcept nogil
+# Plan backward over all batches up to `last` on the CPU, in the scratch arena.  False if none can be joined, or if
+# there is no memory: then the batches simply run backward in reverse order.  GPUs join none: there an update of the
+# dynamic parser took 44.7 ms with joined batches and 39.8 without (H100), though it has a quarter fewer launches.
+cdef bint plan_backward(Graph* g, uint32_t last, BackwardPlan* plan) noexcept nogil

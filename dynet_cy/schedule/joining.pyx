@@ -15,11 +15,10 @@ from libc.string cimport memset
 from dynet_cy.core.threads cimport Number
 from dynet_cy.core.tensor cimport rows_of, size_of
 from dynet_cy.graph.structs cimport (
-    EACH, FUSION, IN_FUSION, NEEDS_GRAD, NO_BATCH, SHARED, Batch, Graph, Node, args_of, batches_of, nodes_of, order_of,
-    state_of,
+    EACH, NEEDS_GRAD, NO_BATCH, SHARED, Batch, Graph, Node, args_of, batches_of, nodes_of, order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
-from dynet_cy.ops.registry cimport CPU, FLAT, Needs, Op, op_at
+from dynet_cy.ops.registry cimport op_at
 from dynet_cy.schedule.rewrite cimport Counts, add_counts, clear, counted
 from dynet_cy.schedule.plan cimport Signatures, has_parameter_value, signature_of, signatures_open
 
@@ -71,26 +70,12 @@ cdef inline bint is_large(const Graph* g, const Node* x) noexcept nogil:
     return False
 
 
-cdef inline bint may_join(const Graph* g, const Batch* batch, int kind) noexcept nogil:
+cdef inline bint may_join(const Graph* g, const Batch* batch) noexcept nogil:
     cdef uint32_t id = order_of(g)[batch.first]
     cdef const Node* x = &nodes_of(g)[id]
-    cdef const Op* op = op_at(x.op)
     if batch.form == EACH or not batch.bytes or not state_of(g)[id] & NEEDS_GRAD:
         return False
-    if batch.cell or batch.form == FUSION or batch.form == IN_FUSION:
-        return False
-    if columns_of(g, batch) >= ENOUGH_COLUMNS:
-        return False
-    if kind == CPU:
-        return op.joins and is_large(g, x)
-    return op.joins or is_function(op, &op.needs[kind], x)
-
-
-cdef inline bint is_function(const Op* op, const Needs* needs, const Node* x) noexcept nogil:
-    """Whether a node is an elementwise function of one argument, which only argument and result determine."""
-    return (op.batching == FLAT and x.nargs == 1 and x.item_count == 0 and op.backward != NULL
-            and needs.saved == NULL and needs.work == NULL and needs.spread == NULL and needs.same == NULL
-            and needs.laid == NULL)
+    return columns_of(g, batch) < ENOUGH_COLUMNS and op_at(x.op).joins and is_large(g, x)
 
 
 cdef uint32_t typical_node(const Graph* g, const Batch* batch) noexcept nogil:
@@ -103,12 +88,12 @@ cdef uint32_t typical_node(const Graph* g, const Batch* batch) noexcept nogil:
     return ids[0]
 
 
-cdef bint find_signatures(Graph* g, uint32_t n, int kind, JoiningWork* w) noexcept nogil:
+cdef bint find_signatures(Graph* g, uint32_t n, JoiningWork* w) noexcept nogil:
     """Find the signatures of the batches that may be joined; False if no two are equal."""
     cdef const Batch* batches = batches_of(g)
     cdef uint32_t b, n_may = 0
     for b in range(n):
-        n_may += may_join(g, &batches[b], kind)
+        n_may += may_join(g, &batches[b])
     if n_may < 2:
         return False
     w.sig = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
@@ -116,7 +101,7 @@ cdef bint find_signatures(Graph* g, uint32_t n, int kind, JoiningWork* w) noexce
         return False
     for b in range(n):
         w.sig[b] = NONE
-        if (may_join(g, &batches[b], kind)
+        if (may_join(g, &batches[b])
                 and signature_of(g, &w.signatures, typical_node(g, &batches[b]), 0, &w.sig[b])):
             return False
     return w.signatures.n < n_may
@@ -153,44 +138,17 @@ cdef inline bint passes_back(const Graph* g, uint32_t arg) noexcept nogil:
     return state_of(g)[arg] & NEEDS_GRAD and nodes_of(g)[arg].batch != NO_BATCH
 
 
-cdef inline uint32_t launching(const Graph* g, uint32_t n, uint32_t b) noexcept nogil:
-    """The batch whose launch computes backward what this one does: of a cell or a fused run on a device, the last of
-    its batches, if it is among n; otherwise this one."""
-    cdef const Batch* batches = batches_of(g)
-    cdef uint32_t last = batches[b].cell - 1 if batches[b].cell else b
-    while last < n and batches[last].form == IN_FUSION:
-        last += 1
-    return last if last < n else b
-
-
-cdef inline uint32_t also_waiting(const Graph* g, uint32_t n, uint32_t user, uint32_t b) noexcept nogil:
-    """What has to wait besides a batch until a user of it has run: the one that launches it, unless the user is part of
-    the same launch; NONE."""
-    cdef uint32_t last = launching(g, n, b)
-    return last if last != b and launching(g, n, user) != last else NONE
-
-
-cdef inline void wait_for(JoiningWork* w, uint32_t b, uint32_t user, uint64_t behind) noexcept nogil:
-    """Let a batch wait until a user of its values has run."""
-    w.waits[b] += 1
-    w.behind[b] |= behind
-    w.depth[b] = max(w.depth[b], w.depth[user] + 1)
-
-
 cdef void find_uses(Graph* g, uint32_t n, JoiningWork* w) noexcept nogil:
     """Count the uses of each batch, and find what has to run before it."""
     cdef const Node* nodes = nodes_of(g)
     cdef const uint32_t* ids
     cdef const uint32_t* args
-    cdef uint32_t b, a, j, k, last
+    cdef uint32_t b, a, j, k
     cdef uint64_t behind
     cdef Queue* q
     b = n
     while b:
         b -= 1
-        last = launching(g, n, b)
-        if batches_of(g)[b].form == IN_FUSION and last != b:    # no use of its values may say so, as in a cell
-            wait_for(w, b, last, w.behind[last])
         behind = w.behind[b]
         if w.sig[b] != NONE:
             q = &w.queues[w.sig[b]]
@@ -204,10 +162,9 @@ cdef void find_uses(Graph* g, uint32_t n, JoiningWork* w) noexcept nogil:
             for k in range(nodes[ids[j]].nargs):
                 if passes_back(g, args[k]):
                     a = nodes[args[k]].batch
-                    wait_for(w, a, b, behind)
-                    last = also_waiting(g, n, b, a)
-                    if last != NONE:
-                        wait_for(w, last, b, behind)
+                    w.waits[a] += 1
+                    w.behind[a] |= behind
+                    w.depth[a] = max(w.depth[a], w.depth[b] + 1)
 
 
 cdef inline void make_ready(JoiningWork* w, uint32_t b) noexcept nogil:
@@ -228,32 +185,20 @@ cdef inline void make_ready(JoiningWork* w, uint32_t b) noexcept nogil:
     q.ready += 1
 
 
-cdef inline void has_run(JoiningWork* w, uint32_t b) noexcept nogil:
-    """A user of a batch has run."""
-    w.waits[b] -= 1
-    if w.waits[b] == 0:
-        make_ready(w, b)
-
-
-cdef void release(Graph* g, uint32_t n, JoiningWork* w, uint32_t b) noexcept nogil:
+cdef void release(Graph* g, JoiningWork* w, uint32_t b) noexcept nogil:
     """A batch has run: those that waited only for it become ready."""
     cdef const Node* nodes = nodes_of(g)
     cdef const uint32_t* ids = order_of(g) + batches_of(g)[b].first
     cdef const uint32_t* args
-    cdef uint32_t a, j, k, last
+    cdef uint32_t a, j, k
     for j in range(batches_of(g)[b].count):
         args = args_of(g, &nodes[ids[j]])
         for k in range(nodes[ids[j]].nargs):
             if passes_back(g, args[k]):
                 a = nodes[args[k]].batch
-                has_run(w, a)
-                last = also_waiting(g, n, b, a)
-                if last != NONE:
-                    has_run(w, last)
-    a = b
-    while a and batches_of(g)[a - 1].form == IN_FUSION and launching(g, n, a - 1) == b:
-        a -= 1
-        has_run(w, a)
+                w.waits[a] -= 1
+                if w.waits[a] == 0:
+                    make_ready(w, a)
 
 
 cdef inline int rank_of(const Queue* q) noexcept nogil:
@@ -318,7 +263,7 @@ cdef void run_agenda(Graph* g, uint32_t n, JoiningWork* w, BackwardPlan* plan) n
             begin_step(plan, at, 0).count = 1
             plan.numbers[at] = b
             at += 1
-            release(g, n, w, b)
+            release(g, w, b)
         if w.n_active == 0:
             return
         sig = next_signature(w)
@@ -331,7 +276,7 @@ cdef void run_agenda(Graph* g, uint32_t n, JoiningWork* w, BackwardPlan* plan) n
             b = plan.numbers[at]
             q.depths -= w.depth[b]
             at += 1
-            release(g, n, w, b)
+            release(g, w, b)
 
 
 # ---- a single pass ------------------------------------------------------------------------------
@@ -401,11 +346,11 @@ cdef bint join_in_order(Graph* g, uint32_t n, JoiningWork* w, BackwardPlan* plan
     return True
 
 
-cdef bint plan_backward(Graph* g, uint32_t last, int kind, BackwardPlan* plan) noexcept nogil:
+cdef bint plan_backward(Graph* g, uint32_t last, BackwardPlan* plan) noexcept nogil:
     cdef size_t top = g.scratch.top
     cdef uint32_t n = last + 1
     cdef JoiningWork w
-    cdef bint planned = find_signatures(g, n, kind, &w)
+    cdef bint planned = find_signatures(g, n, &w)
     if planned and g.n_passes == 1:
         planned = join_in_order(g, n, &w, plan)
     elif planned:
