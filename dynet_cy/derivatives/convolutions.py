@@ -55,7 +55,7 @@ class Geometry(NamedTuple):
     stride: list[int]
     dilation: list[int]
     groups: int
-    before: list[int]
+    before: Sequence[int]
     size: Sequence[int]
     covered: list[int]
 
@@ -104,11 +104,12 @@ def swapped(images: Expression) -> Expression:
 
 def geometry(step: Step, image: Expression, filters: Expression, result: Expression) -> Geometry:
     """The geometry of a step with an image, filters and a result, of which one is its own result."""
-    words = [step.word(k) for k in range(2)]
-    stride, dilation = ([max(word >> bits & 0xFFFF, 1) for word in words] for bits in (0, 16))
+    stride, dilation = ([max(half, 1) for half in halves] for halves in step.halves(0))
     size, count, reach = (x.dim()[0][:2] for x in (image, result, filters))
     covered = [(n - 1) * s + (r - 1) * d + 1 for n, s, r, d in zip(count, stride, reach, dilation)]
-    before = [0 if step.word(2) else max(c - n, 0) // 2 for c, n in zip(covered, size)]
+    around = step.word(2) - 1
+    padding = None if around < 0 else (around & 0x7FFF, around >> 15)
+    before = padding or [max(c - n, 0) // 2 for c, n in zip(covered, size)]
     return Geometry(stride, dilation, max(step.word(3), 1), before, size, covered)
 
 
@@ -148,22 +149,26 @@ def ngrams(step: Step, xs: list[Expression]) -> Expression:
 def averages(step: Step, xs: list[Expression]) -> Expression:
     """Sums of windows, by a filter of ones for each channel, divided by their elements inside the image."""
     x = with_axes(xs[0], 3)
-    rows, columns, *stride = (step.word(k) for k in range(4))
-    shape = x.dim()[0]
+    rows, columns = step.word(0), step.word(1)
+    stride, padding = step.halves(2)
+    channels = x.dim()[0][2]
+    filters = ones((abs(rows), columns, 1, channels))
 
     def sums(images: Expression) -> Expression:
-        return conv2d(images, ones((abs(rows), columns, 1, shape[2])), stride, rows > 0, groups=shape[2])
+        return conv2d(images, filters, stride, rows > 0, groups=channels, padding=padding)
 
-    return cdiv(sums(x), sums(ones(shape)))
+    return cdiv(sums(x), sums(ones(x.dim()[0])))
 
 
 @composed("maxpooling2d")
 def maxima(step: Step, xs: list[Expression]) -> Expression:
     """The greatest of the images that consist of the first elements of all windows, of the second ones, and so on."""
-    size, stride = ([abs(step.word(k)) for k in pair] for pair in ((0, 1), (2, 3)))
+    size = [abs(step.word(k)) for k in range(2)]
+    stride, padding = step.halves(2)
     count = step.node.shape[:2]
     covered = [(n - 1) * by + reach for n, by, reach in zip(count, stride, size)]
-    before = [0 if step.word(0) > 0 else max(c - n, 0) // 2 for c, n in zip(covered, xs[0].dim()[0])]
+    same = [max(c - n, 0) // 2 for c, n in zip(covered, xs[0].dim()[0])]
+    before = padding if step.word(0) > 0 else same
     x = window(with_axes(xs[0], 3), [-n for n in before], covered, -math.inf)
     places = [(row, column) for column in range(size[1]) for row in range(size[0])]
     parts = [x[row :: stride[0], column :: stride[1]][: count[0], : count[1]] for row, column in places]

@@ -106,6 +106,11 @@ class Step:
         word = self.node.attrs[i]
         return word - (1 << 32) if word >> 31 else word
 
+    def halves(self, i: int) -> tuple[list[int], list[int]]:
+        """The lower and the upper halves of attributes number i and i + 1."""
+        words = self.node.attrs[i : i + 2]
+        return [word & 0xFFFF for word in words], [word >> 16 for word in words]
+
     def number(self, i: int) -> float:
         """Attribute number i as a float."""
         return float(struct.unpack("f", struct.pack("I", self.node.attrs[i]))[0])

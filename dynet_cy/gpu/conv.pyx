@@ -286,7 +286,11 @@ op.assigns = True
 
 cdef Product filter_product(const Call* c) noexcept nogil:
     cdef const Dim* f = &c.x[1].dim
-    cdef dy_window w = plain_window(&c.x[0].dim, axis_of(f, 0), axis_of(f, 1), 1, 1, True)
+    cdef size_t[2] one, none
+    cdef dy_window w
+    one[0] = one[1] = 1
+    none[0] = none[1] = 0
+    w = plain_window(&c.x[0].dim, axis_of(f, 0), axis_of(f, 1), one, none)
     return product_of(c, &w, 1, axis_of(f, 2), True)
 
 
@@ -312,7 +316,7 @@ op.work = filter1d_work
 op.assigns = True
 
 
-# ---- maxpooling2d: valid is the sign of the first size ----------------------------------
+# ---- maxpooling2d: attributes: see ops/conv.pxd ---------------------------------------
 
 cdef Window pool_window(const Call* c) noexcept nogil:
     cdef dy_window w = pool_window_here(&c.x[0].dim, c.attrs)

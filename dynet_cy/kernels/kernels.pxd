@@ -160,7 +160,7 @@ cdef extern from "dynet_cy/kernels.h" nogil:
 
     const dy_bf16 *dy_bf16_get(const char **missing)
     void dy_window_init(dy_window *s, const size_t *inputs, size_t channels, const size_t *size, const size_t *stride,
-                        const size_t *dilation, int valid)
+                        const size_t *dilation, const size_t *pad)
     size_t dy_window_reach(const dy_window *s, int d)
     size_t dy_panels(size_t m, size_t k)
     size_t dy_bf16_panels(size_t m, size_t k)

@@ -3,12 +3,14 @@
 # derived: imports, by tools/derive.py
 from dynet_cy.nn.attention import BiaffineAttention, KeysValues, MultiHeadAttention, PointerAttention
 from dynet_cy.nn.basic import Activation, Dropout, Embedding, GatedLinear, Highway, LayerNorm, Linear, RMSNorm
-from dynet_cy.nn.batch_norm import BatchNorm
+from dynet_cy.nn.batch_norm import BatchNorm, GroupNorm
 from dynet_cy.nn.containers import LayerList, Sequential
 from dynet_cy.nn.convolution import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
 from dynet_cy.nn.crf import CRF
 from dynet_cy.nn.layer import Layer
+from dynet_cy.nn.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from dynet_cy.nn.positions import RelativeBias, SinusoidalPositions, alibi, rotate
+from dynet_cy.nn.residual import ResidualBlock
 from dynet_cy.nn.transformer import (
     DecoderState,
     TransformerDecoder,
@@ -23,6 +25,7 @@ from dynet_cy.nn.vectors import WordVectors, read_vectors
 __all__ = [
     # derived: names, by tools/derive.py
     "Activation",
+    "AvgPool2d",
     "BatchNorm",
     "BiaffineAttention",
     "CRF",
@@ -34,16 +37,20 @@ __all__ = [
     "Dropout",
     "Embedding",
     "GatedLinear",
+    "GlobalAvgPool2d",
+    "GroupNorm",
     "Highway",
     "KeysValues",
     "Layer",
     "LayerList",
     "LayerNorm",
     "Linear",
+    "MaxPool2d",
     "MultiHeadAttention",
     "PointerAttention",
     "RMSNorm",
     "RelativeBias",
+    "ResidualBlock",
     "Sequential",
     "SinusoidalPositions",
     "TransformerDecoder",

@@ -1,4 +1,4 @@
-"""Normalization by the statistics of a minibatch."""
+"""Normalization of channels: by the statistics of a minibatch, and of groups of channels."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from math import prod
 
 from dynet_cy.functions.arguments import Input, as_input, positive
-from dynet_cy.functions.norms import batch_norm
+from dynet_cy.functions.norms import batch_norm, group_norm
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.weights import Weights
 from dynet_cy.nn.layer import Layer, Stored, share
 from dynet_cy.ops.registry import DimensionError
 
-__all__ = ["BatchNorm"]
+__all__ = ["BatchNorm", "GroupNorm"]
 
 
 class BatchNorm(Layer):
@@ -84,9 +84,7 @@ class BatchNorm(Layer):
         """
         x = as_input(x, "BatchNorm")
         shape, batch = x.dim()
-        axis = self.axis + len(shape) if self.axis < 0 else self.axis
-        if not 0 <= axis < len(shape) or shape[axis] != self.dim:
-            raise DimensionError(f"BatchNorm: argument x: expected {self.dim} as axis {self.axis}, got {shape}")
+        axis = _axis_of_channels(self, x, self.axis, self.dim)
         if self.training and batch * prod(shape) // self.dim < 2:
             raise ValueError("BatchNorm: argument x: in training mode a channel needs more than one element")
         return batch_norm(x, self.g, self.b, self.mean, self.var, self.training, self.momentum, axis, self.eps)
@@ -96,3 +94,71 @@ class BatchNorm(Layer):
             weights.put(parameter, weights.pop(name, (self.dim,)))
         weights.put(self.var, weights.pop("running_var", (self.dim,)))
         weights.skip("num_batches_tracked")
+
+
+class GroupNorm(Layer):
+    """Groups of channels normalized to mean 0 and variance 1 over all positions of one example, then times g and plus b
+    (Wu and He, "Group normalization", ECCV 2018). So it needs no minibatch, and has no running statistics.
+
+    Parameters: g (channels,), ones; b (channels,), zeros.
+
+    Args:
+        groups: how many; channels that follow each other are a group
+        channels: the number of channels, a multiple of `groups`
+        model: where the parameters go
+        axis: the axis of the channels: -1 for images, the default; 0 for columns
+        eps: added to the variance (default: 1e-5)
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
+        ValueError: a number is out of its range, or the channels cannot be divided into so many groups
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> norm = dy.nn.GroupNorm(4, 16, dy.ParameterCollection())
+        >>> norm(dy.random_normal((8, 8, 16))).dim()
+        ((8, 8, 16), 1)
+    """
+
+    def __init__(
+        self, groups: int, channels: int, model: ParameterCollection, axis: int = -1, eps: float = 1e-5
+    ) -> None:
+        self.groups = self._size(groups, "groups")
+        self.channels = self._size(channels, "channels")
+        if self.channels % self.groups:
+            raise ValueError(f"GroupNorm: argument groups: {channels} channels cannot be divided into {groups} groups")
+        self.axis = int(axis)
+        self.eps = positive(eps, "GroupNorm", "argument eps")
+        super().__init__(model, (self.groups, self.channels, self.axis, self.eps))
+        self.g = self._vector(self.channels, 1.0, "g")
+        self.b = self._vector(self.channels)
+
+    def __call__(self, x: Input) -> Expression:
+        """The normalized channels.
+
+        Args:
+            x: a tensor whose axis `axis` has a position for each channel, with a batch or without
+
+        Returns:
+            Expression of the shape of x.
+
+        Raises:
+            TypeError: neither an expression nor numbers
+            DimensionError: another number of channels
+        """
+        x = as_input(x, "GroupNorm")
+        axis = _axis_of_channels(self, x, self.axis, self.channels)
+        return group_norm(x, self.groups, self.g, self.b, axis, self.eps)
+
+    def _take_pytorch(self, weights: Weights) -> None:
+        weights.put(self.g, weights.pop("weight", (self.channels,)))
+        weights.put(self.b, weights.pop("bias", (self.channels,)))
+
+
+def _axis_of_channels(layer: Layer, x: Expression, axis: int, channels: int) -> int:
+    """The axis of the channels, counted from the first one."""
+    shape, _ = x.dim()
+    found = axis + len(shape) if axis < 0 else axis
+    if not 0 <= found < len(shape) or shape[found] != channels:
+        raise DimensionError(f"{type(layer).__name__}: argument x: expected {channels} as axis {axis}, got {shape}")
+    return found

@@ -206,13 +206,9 @@ class Conv2d(Layer):
             DimensionError: another number of channels, or an image smaller than a filter
         """
         x = as_input(x, type(self).__name__)
-        sizes = _image(self, x)
-        for axis, count in enumerate(self.around):
-            x = _padded(x, axis, count, count, tuple(sizes))
-            sizes[axis] += 2 * count
-        if self.b is None:
-            return ops.conv2d(x, self.W, self.stride, not self.same, self.dilation, self.groups)
-        return ops.conv2d_bias(x, self.W, self.b, self.stride, not self.same, self.dilation, self.groups)
+        _image(self, x)
+        how = (self.stride, not self.same, self.dilation, self.groups, self.around)
+        return ops.conv2d(x, self.W, *how) if self.b is None else ops.conv2d_bias(x, self.W, self.b, *how)
 
     def _take_pytorch(self, weights: Weights) -> None:
         filters = weights.pop("weight", (self.output_channels, self.input_channels // self.groups, *self.size))

@@ -40,17 +40,27 @@ def shared(w: Writer, x: Value, what: str) -> Value:
     return x
 
 
-def padding(is_valid: bool) -> str:
-    return "VALID" if is_valid else "SAME_UPPER"
+def padding(around: Sequence[int] | None) -> dict[str, Any]:
+    """The attribute for rows and columns of padding on each side; None: what keeps the size."""
+    if around is None:
+        return {"auto_pad": "SAME_UPPER"}
+    return {"pads": [*around[::-1]] * 2} if any(around) else {"auto_pad": "VALID"}
+
+
+def halves(w: Writer, k: int) -> tuple[list[int], list[int]]:
+    """The lower and the upper halves of attributes k + 1 and k: those of columns first, as in files."""
+    words = [w.whole(k + 1), w.whole(k)]
+    return [word & 0xFFFF for word in words], [word >> 16 & 0xFFFF for word in words]
 
 
 def geometry(w: Writer) -> dict[str, Any]:
-    """The attributes of a convolution: strides and, in their upper halves, dilations; whether it is valid; groups."""
-    words = [w.whole(1), w.whole(0)]
+    """The attributes of a convolution: strides and, in their upper halves, dilations; the padding; groups."""
+    strides, dilations = halves(w, 0)
+    around = w.whole(2) - 1
     return {
-        "strides": [word & 0xFFFF for word in words],
-        "dilations": [max(word >> 16 & 0xFFFF, 1) for word in words],
-        "auto_pad": padding(bool(w.whole(2))),
+        "strides": strides,
+        "dilations": [max(n, 1) for n in dilations],
+        **padding(None if around < 0 else (around & 0x7FFF, around >> 15)),
         "group": max(w.whole(3), 1),
     }
 
@@ -66,7 +76,7 @@ def set_pads(w: Writer, x: Value, window: Sequence[Size], how: dict[str, Any]) -
     """
     strides, dilations = how["strides"], how.get("dilations", [1, 1])
     reach = [(n[0] - 1) * dilation + 1 for n, dilation in zip(window, dilations)]
-    if how["auto_pad"] == "VALID" or (dilations == [1, 1] and all(r >= s for r, s in zip(reach, strides))):
+    if how.get("auto_pad") != "SAME_UPPER" or (dilations == [1, 1] and all(r >= s for r, s in zip(reach, strides))):
         return
     one = tuple(1 for _ in x.batch)
     columns_and_rows = [*x.dims, one, one][1::-1]
@@ -105,8 +115,7 @@ def conv_transpose2d(w: Writer, step: Step, args: list[Value]) -> str:
     filters = shared(w, args[1], "filters")
     filters = w.with_axes(filters, (*filters.dims, *[one] * (4 - len(filters.dims))))
     how = geometry(w)
-    valid = how.pop("auto_pad") == "VALID"
-    if not valid:  # the result has the size of x times the stride: crop what exceeds it
+    if how.pop("auto_pad") != "VALID":  # the result has the size of x times the stride: crop what exceeds it
         reach = [
             dilation * (size[0] - 1) + 1 for dilation, size in zip(how["dilations"], (filters.dims[1], filters.dims[0]))
         ]
@@ -124,7 +133,8 @@ def pooling(w: Writer, step: Step, args: list[Value]) -> str:
     rows = w.whole(0)
     x, made = images(w, args[0], 3)
     window = [w.whole(1), abs(rows)]
-    how: dict[str, Any] = {"strides": [w.whole(3), w.whole(2)], "auto_pad": padding(rows > 0)}
+    strides, around = halves(w, 2)
+    how: dict[str, Any] = {"strides": strides, **padding(around[::-1] if rows > 0 else None)}
     set_pads(w, args[0], [(n,) for n in window], how)
     found = w.add("MaxPool" if step.op == "maxpooling2d" else "AveragePool", x, kernel_shape=window, **how)
     return from_pooling(w, step, args, found, made)

@@ -25,52 +25,59 @@ cdef extern from "dynet_cy/pooling.h" nogil:
 
 
 cdef inline dy_window window_of(const Dim* x, size_t channels, size_t rows, size_t cols, const size_t* stride,
-                                const size_t* dilation, bint valid) noexcept nogil:
-    """Windows of rows x cols elements over the rows and columns of x, `stride` apart."""
+                                const size_t* dilation, const size_t* pad) noexcept nogil:
+    """Windows of rows x cols elements over the rows and columns of x, `stride` apart; `pad`: see dy_window_init."""
     cdef dy_window w
     cdef size_t[2] image, size
     image[0], image[1] = axis_of(x, 0), axis_of(x, 1)
     size[0], size[1] = rows, cols
-    dy_window_init(&w, image, channels, size, stride, dilation, valid)
+    dy_window_init(&w, image, channels, size, stride, dilation, pad)
     return w
 
 
-cdef inline dy_window plain_window(const Dim* x, size_t rows, size_t cols, size_t row_stride, size_t col_stride,
-                                   bint valid) noexcept nogil:
+cdef inline dy_window plain_window(const Dim* x, size_t rows, size_t cols, const size_t* stride,
+                                   const size_t* pad) noexcept nogil:
     """The same without dilation, over all channels of x."""
-    cdef size_t[2] stride, dilation
-    stride[0], stride[1] = row_stride, col_stride
+    cdef size_t[2] dilation
     dilation[0] = dilation[1] = 1
-    return window_of(x, axis_of(x, 2), rows, cols, stride, dilation, valid)
+    return window_of(x, axis_of(x, 2), rows, cols, stride, dilation, pad)
+
+
+cdef inline void halves_of(const Attr* attrs, size_t* lower, size_t* upper) noexcept nogil:
+    """The halves of two attributes: for rows and for columns."""
+    cdef int k
+    for k in range(2):
+        lower[k] = attrs[k].u & 0xFFFF
+        upper[k] = attrs[k].u >> 16
 
 
 # ---- convolution: attributes ------------------------------------------------------------
-# The strides and, in their upper halves, the dilations; valid; the number of groups.
+# The strides and, in their upper halves, the dilations; the padding; the number of groups.
 
 cdef enum:
-    VALID = 2
+    PADDING = 2                     # 0 for SAME; else 1 + the padding of rows + 2^15 times that of columns
     GROUPS = 3
-
-cdef inline void strides_of(const Attr* attrs, size_t* stride, size_t* dilation) noexcept nogil:
-    cdef int k
-    for k in range(2):
-        stride[k] = attrs[k].u & 0xFFFF
-        dilation[k] = attrs[k].u >> 16
+    MOST_PADDING = 0x7FFF
 
 
 cdef inline dy_window conv_window(const Dim* x, const Dim* f, const Attr* attrs) noexcept nogil:
     """The windows of filters f over an image x, whose channels are those of one group."""
-    cdef size_t[2] stride, dilation
-    strides_of(attrs, stride, dilation)
-    return window_of(x, axis_of(f, 2), axis_of(f, 0), axis_of(f, 1), stride, dilation, attrs[VALID].i)
+    cdef size_t[2] stride, dilation, pad
+    cdef uint32_t around = attrs[PADDING].u
+    halves_of(attrs, stride, dilation)
+    pad[0] = (around - 1) & MOST_PADDING
+    pad[1] = (around - 1) >> 15
+    return window_of(x, axis_of(f, 2), axis_of(f, 0), axis_of(f, 1), stride, dilation, pad if around else NULL)
 
 
 # ---- pooling ------------------------------------------------------------------------------
 
 cdef inline dy_window pool_window(const Dim* x, const Attr* attrs) noexcept nogil:
-    """Attributes: size, stride; valid is the sign of the first size."""
+    """Attributes: size, below 0 for SAME padding; stride and, in the upper halves, the padding."""
     cdef int32_t rows = attrs[0].i
-    return plain_window(x, <uint32_t>(rows if rows > 0 else -rows), attrs[1].u, attrs[2].u, attrs[3].u, rows > 0)
+    cdef size_t[2] stride, pad
+    halves_of(attrs + 2, stride, pad)
+    return plain_window(x, <uint32_t>(rows if rows > 0 else -rows), attrs[1].u, stride, pad if rows > 0 else NULL)
 
 
 cdef inline Pooling sized(const Dim* x, const Attr* attrs) noexcept nogil:

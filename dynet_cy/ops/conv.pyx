@@ -25,30 +25,57 @@ cdef inline bint adds(bint accumulate, const Tensor* dx, uint32_t b) noexcept no
     return accumulate or (b > 0 and dx.dim.bd == 1)
 
 
-cdef int check_image(const Dim* x, const dy_window* w, bint valid, str what) except -1:
+cdef int check_image(const Dim* x, const dy_window* w, bint same, str what) except -1:
+    cdef int k
     if x.nd > 3:
         raise DimensionError("x must have at most 3 axes: rows, columns, channels")
     if <size_t>axis_of(x, 0) * axis_of(x, 1) > MOST_ALONG:          # they are the rows of a matrix
         raise DimensionError(f"an image has at most {MOST_ALONG} elements in each channel (2^31 - 1)")
     if w.size[0] == 0 or w.size[1] == 0 or w.stride[0] == 0 or w.stride[1] == 0:
         raise DimensionError(f"sizes and strides of the {what} must be positive")
-    if valid and (dy_window_reach(w, 0) > axis_of(x, 0) or dy_window_reach(w, 1) > axis_of(x, 1)):
-        raise DimensionError(
-            f"the {what} of {dy_window_reach(w, 0)} x {dy_window_reach(w, 1)} is larger than the image of "
-            f"{axis_of(x, 0)} x {axis_of(x, 1)}, which is possible only with is_valid=False")
+    if same:
+        return 0
+    for k in range(2):
+        if dy_window_reach(w, k) > w.inputs[k] + 2 * w.pad[k] or (w.pad[k] > 0 and w.inputs[k] == 0):
+            more = f" and a padding of {w.pad[0]} x {w.pad[1]}" if w.pad[0] or w.pad[1] else ""
+            raise DimensionError(
+                f"the {what} of {dy_window_reach(w, 0)} x {dy_window_reach(w, 1)} is larger than the image of "
+                f"{w.inputs[0]} x {w.inputs[1]}{more}, which is possible only with is_valid=False")
     return 0
 
 
-cdef int set_pair(Extra* extra, int at, object values, str op, str name) except -1:
-    """Two positive whole numbers, for rows and for columns, into attributes.  In a program written for DyNet more may
-    follow, which count no more than there."""
+cdef int set_pair(Extra* extra, int at, object values, str op, str name, int least=1,
+                  int most=0x7FFFFFFF) except -1:
+    """Two whole numbers, for rows and for columns, into attributes.  In a program written for DyNet more may follow,
+    which count no more than there."""
+    cdef int k
+    cdef Py_ssize_t n
     numbers = list(values)
     if len(numbers) < 2 or (len(numbers) > 2 and not follows_dynet()):
         raise ValueError(f"{op}: {name} must have two numbers, for rows and columns, not {values!r}")
-    extra.attrs[at].i = <int>whole(numbers[0], op, name)
-    extra.attrs[at + 1].i = <int>whole(numbers[1], op, name)
-    if extra.attrs[at].i < 1 or extra.attrs[at + 1].i < 1:
-        raise ValueError(f"{op}: {name} must be positive, not {values!r}")
+    for k in range(2):
+        n = whole(numbers[k], op, name)
+        if n < least:
+            raise ValueError(f"{op}: {name} must be {'positive' if least else 'at least 0'}, not {values!r}")
+        if n > most:
+            raise ValueError(f"{op}: {name} must be at most {most}, not {values!r}")
+        extra.attrs[at + k].i = <int>n
+    return 0
+
+
+cdef int set_halves(Extra* extra, int at, const Extra* upper) except -1:
+    """Put two more attributes into the upper halves."""
+    cdef int k
+    for k in range(2):
+        extra.attrs[at + k].u |= upper.attrs[k].u << 16
+    return 0
+
+
+cdef int set_padding(Extra* extra, object padding, bint valid, str op) except -1:
+    """The first two attributes: the number of rows and of columns that windows may reach beyond the image."""
+    set_pair(extra, 0, padding, op, "padding", 0, MOST_PADDING)
+    if not valid and (extra.attrs[0].i or extra.attrs[1].i):
+        raise ValueError(f"{op}: padding is {padding!r}, but is_valid=False chooses it")
     return 0
 
 
@@ -304,20 +331,18 @@ cdef size_t filters_work(const Filters* v) noexcept nogil:
     return sums + max(block_work(v, MOST_IMAGES), block_work(v, (v.images - 1) % MOST_IMAGES + 1))
 
 
-cdef int set_geometry(Extra* extra, object stride, object dilation, object groups, bint valid, str op) except -1:
+cdef int set_geometry(Extra* extra, object stride, object dilation, object groups, bint valid, object padding,
+                      str op) except -1:
     """The attributes of a convolution."""
-    cdef int k
     cdef Extra other
     cdef Py_ssize_t n = whole(groups, op, "groups")
-    set_pair(extra, 0, stride, op, "stride")
-    set_pair(&other, 0, dilation, op, "dilation")
-    for k in range(2):
-        if extra.attrs[k].u > 0xFFFF or other.attrs[k].u > 0xFFFF:
-            raise ValueError(f"{op}: stride and dilation must be at most 65535, not {stride!r} and {dilation!r}")
-        extra.attrs[k].u |= other.attrs[k].u << 16
+    set_pair(extra, 0, stride, op, "stride", 1, 0xFFFF)
+    set_pair(&other, 0, dilation, op, "dilation", 1, 0xFFFF)
+    set_halves(extra, 0, &other)
     if not 1 <= n <= 0x7FFFFFFF:
         raise ValueError(f"{op}: groups must be at least 1, not {groups!r}")
-    extra.attrs[VALID].i = valid
+    set_padding(&other, padding, valid, op)
+    extra.attrs[PADDING].u = 1 + other.attrs[0].u + (other.attrs[1].u << 15) if valid else 0
     extra.attrs[GROUPS].u = <uint32_t>n
     return 0
 
@@ -331,7 +356,7 @@ cdef int conv2d_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t groups = s.attrs[GROUPS].u
     if f.nd > 4:
         raise DimensionError("f must have 4 axes: rows, columns, channels in and out")
-    check_image(x, &w, s.attrs[VALID].i, "filter")
+    check_image(x, &w, s.attrs[PADDING].u == 0, "filter")
     if axis_of(x, 2) % groups or axis_of(f, 3) % groups:
         raise DimensionError(f"{axis_of(x, 2)} channels of x and {axis_of(f, 3)} of the result cannot be divided into "
                              f"{groups} groups")
@@ -393,7 +418,8 @@ cdef Op* CONV2D = new_conv_op(b"conv2d", b"x f")
 cdef Op* CONV2D_BIAS = new_conv_op(b"conv2d_bias", b"x f b")
 
 
-def conv2d(x, f, stride: Sequence[int], bint is_valid=True, dilation: Sequence[int] = (1, 1), groups: _Int = 1):
+def conv2d(x, f, stride: Sequence[int], bint is_valid=True, dilation: Sequence[int] = (1, 1), groups: _Int = 1,
+           padding: Sequence[int] = (0, 0)):
     """Two-dimensional convolution (without flipping the filter).
 
     Shapes: ``x {h,w,ci}``, ``f {fh,fw,ci,co}`` -> ``{oh,ow,co}``; with groups ``f {fh,fw,ci/groups,co}``.
@@ -409,10 +435,11 @@ def conv2d(x, f, stride: Sequence[int], bint is_valid=True, dilation: Sequence[i
             filter (Yu and Koltun 2016). Default: (1, 1).
         groups: the number of groups of channels, each of which is filtered separately; with a group for each
             channel, the convolution is depthwise (Chollet 2017). Default: 1.
+        padding: the number of rows and of columns of zeros on each side of the image, with is_valid. Default: (0, 0).
 
     Raises:
         DimensionError: the shapes do not fit, or the channels cannot be divided into so many groups.
-        ValueError: a stride, a dilation or groups is below 1.
+        ValueError: a stride, a dilation or groups is below 1, or there is a padding without is_valid.
 
     Example:
         >>> image, filters = dy.ones((4, 4, 1)), dy.ones((3, 3, 1, 2))
@@ -424,16 +451,16 @@ def conv2d(x, f, stride: Sequence[int], bint is_valid=True, dilation: Sequence[i
         ((5, 5, 8), 1)
     """
     cdef Extra extra = no_extra()
-    set_geometry(&extra, stride, dilation, groups, is_valid, "conv2d")
+    set_geometry(&extra, stride, dilation, groups, is_valid, padding, "conv2d")
     return apply2x(CONV2D, x, f, &extra)
 
 
 def conv2d_bias(x, f, b, stride: Sequence[int], bint is_valid=True, dilation: Sequence[int] = (1, 1),
-                groups: _Int = 1):
+                groups: _Int = 1, padding: Sequence[int] = (0, 0)):
     """`conv2d` with a bias for each output channel.
 
     Args:
-        x, f, stride, is_valid, dilation, groups: see `conv2d`.
+        x, f, stride, is_valid, dilation, groups, padding: see `conv2d`.
         b: vector with one element for each output channel.
 
     Example:
@@ -442,7 +469,7 @@ def conv2d_bias(x, f, b, stride: Sequence[int], bint is_valid=True, dilation: Se
         array([ 9., 10.])
     """
     cdef Extra extra = no_extra()
-    set_geometry(&extra, stride, dilation, groups, is_valid, "conv2d_bias")
+    set_geometry(&extra, stride, dilation, groups, is_valid, padding, "conv2d_bias")
     return apply(CONV2D_BIAS, (x, f, b), &extra)
 
 
@@ -463,13 +490,13 @@ cdef int conv_transpose2d_dim(const Shapes* s, Dim* y) except -1:
         raise DimensionError(f"x has {axis_of(x, 2)} channels but f takes {axis_of(f, 3)}")
     if axis_of(x, 2) % groups:
         raise DimensionError(f"{axis_of(x, 2)} channels of x cannot be divided into {groups} groups")
-    strides_of(s.attrs, stride, dilation)
+    halves_of(s.attrs, stride, dilation)
     y.nd = 3
     for k in range(2):
         if axis_of(x, k) == 0 or axis_of(f, k) == 0:
             raise DimensionError("x and f must have rows and columns")
         n = axis_of(x, k) * stride[k]
-        if s.attrs[VALID].i:
+        if s.attrs[PADDING].u:
             n += (axis_of(f, k) - 1) * dilation[k] + 1 - stride[k]
         if n > 0xFFFFFFFF:
             raise DimensionError(f"the result would have {n} {'columns' if k else 'rows'}")
@@ -554,16 +581,32 @@ def conv_transpose2d(x, f, stride: Sequence[int], bint is_valid=True, dilation: 
         ((4, 4, 3), 1)
     """
     cdef Extra extra = no_extra()
-    set_geometry(&extra, stride, dilation, groups, is_valid, "conv_transpose2d")
+    set_geometry(&extra, stride, dilation, groups, is_valid, (0, 0), "conv_transpose2d")
     return apply2x(CONV_TRANSPOSE2D, x, f, &extra)
 
 
 # ---- maxpooling2d: y = greatest of each window, channel by channel -----------------------
-# Attributes: size, stride; valid is the sign of the first size.
+# Attributes: see `pool_window`.
+
+cdef int set_windows(Extra* extra, object ksize, object stride, bint valid, object padding, str op) except -1:
+    """The attributes of pooling."""
+    cdef int k
+    cdef Extra other
+    set_pair(extra, 0, ksize, op, "ksize")
+    set_pair(extra, 2, stride, op, "stride", 1, 0xFFFF)
+    set_padding(&other, padding, valid, op)
+    for k in range(2):
+        if other.attrs[k].i > extra.attrs[k].i // 2:
+            raise ValueError(f"{op}: padding must be at most half of ksize, {ksize!r}, not {padding!r}")
+    set_halves(extra, 2, &other)
+    if not valid:
+        extra.attrs[0].i = -extra.attrs[0].i
+    return 0
+
 
 cdef int maxpooling2d_dim(const Shapes* s, Dim* y) except -1:
     cdef dy_window w = pool_window(s.x[0], s.attrs)
-    check_image(s.x[0], &w, s.attrs[0].i > 0, "window")
+    check_image(s.x[0], &w, s.attrs[0].i < 0, "window")
     same_dim(s, y)
     y.nd = max(s.x[0].nd, <uint32_t>2)
     y.d[0] = <uint32_t>w.out[0]
@@ -608,7 +651,8 @@ MAXPOOLING2D.assigns = True
 MAXPOOLING2D.work = maxpooling2d_work
 
 
-def maxpooling2d(x, ksize: Sequence[int], stride: Sequence[int], bint is_valid=True):
+def maxpooling2d(x, ksize: Sequence[int], stride: Sequence[int], bint is_valid=True,
+                 padding: Sequence[int] = (0, 0)):
     """Greatest element of each window of an image, channel by channel.
 
     Shapes: ``x {h,w,c}`` -> ``{oh,ow,c}``.
@@ -619,9 +663,12 @@ def maxpooling2d(x, ksize: Sequence[int], stride: Sequence[int], bint is_valid=T
         stride: steps along rows and columns.
         is_valid: whether windows stay inside the image; else those at its edges
             may reach beyond it. Default: True.
+        padding: the number of rows and of columns that windows may reach beyond the image on each side, with is_valid,
+            up to half of the window. Default: (0, 0).
 
     Raises:
         DimensionError: the window does not fit.
+        ValueError: a number is out of its range, or there is a padding without is_valid.
 
     Example:
         >>> image = dy.reshape(dy.inputVector([1, 2, 3, 4]), (2, 2, 1))
@@ -629,10 +676,7 @@ def maxpooling2d(x, ksize: Sequence[int], stride: Sequence[int], bint is_valid=T
         array([[[4.]]])
     """
     cdef Extra extra = no_extra()
-    set_pair(&extra, 0, ksize, "maxpooling2d", "ksize")
-    set_pair(&extra, 2, stride, "maxpooling2d", "stride")
-    if not is_valid:
-        extra.attrs[0].i = -extra.attrs[0].i
+    set_windows(&extra, ksize, stride, is_valid, padding, "maxpooling2d")
     return apply1x(MAXPOOLING2D, x, &extra)
 
 
@@ -952,12 +996,12 @@ cdef void average_backward(const Call* c, const Pooling* p) noexcept nogil:
                             dx[i * <size_t>p.inputs[0] + j] += g
 
 
-# ---- avgpooling2d: attributes: size, stride; valid is the sign of the first size --------
+# ---- avgpooling2d: attributes: see `pool_window` -----------------------------------------
 
 cdef int avgpooling2d_dim(const Shapes* s, Dim* y) except -1:
     cdef dy_window w = pool_window(s.x[0], s.attrs)
     cdef Pooling p
-    check_image(s.x[0], &w, s.attrs[0].i > 0, "window")
+    check_image(s.x[0], &w, s.attrs[0].i < 0, "window")
     p = sized(s.x[0], s.attrs)
     return image_dim(s, &p, y)
 
@@ -976,7 +1020,8 @@ cdef Op* AVGPOOLING2D = register(b"avgpooling2d", b"x", avgpooling2d_dim, avgpoo
 AVGPOOLING2D.unread = UNREAD
 
 
-def avgpooling2d(x, ksize: Sequence[int], stride: Sequence[int], bint is_valid=True):
+def avgpooling2d(x, ksize: Sequence[int], stride: Sequence[int], bint is_valid=True,
+                 padding: Sequence[int] = (0, 0)):
     """Mean of each window of an image, channel by channel.
 
     Shapes: ``x {h,w,c}`` -> ``{oh,ow,c}``.
@@ -987,9 +1032,12 @@ def avgpooling2d(x, ksize: Sequence[int], stride: Sequence[int], bint is_valid=T
         stride: steps along rows and columns.
         is_valid: whether windows stay inside the image; else those at its edges may reach beyond it, and the mean is
             over the part inside. Default: True.
+        padding: the number of rows and of columns that windows may reach beyond the image on each side, with is_valid,
+            up to half of the window; these do not count in the mean. Default: (0, 0).
 
     Raises:
         DimensionError: the window does not fit.
+        ValueError: a number is out of its range, or there is a padding without is_valid.
 
     Example:
         >>> image = dy.reshape(dy.inputVector([1, 2, 3, 4]), (2, 2, 1))
@@ -997,10 +1045,7 @@ def avgpooling2d(x, ksize: Sequence[int], stride: Sequence[int], bint is_valid=T
         array([[[2.5]]])
     """
     cdef Extra extra = no_extra()
-    set_pair(&extra, 0, ksize, "avgpooling2d", "ksize")
-    set_pair(&extra, 2, stride, "avgpooling2d", "stride")
-    if not is_valid:
-        extra.attrs[0].i = -extra.attrs[0].i
+    set_windows(&extra, ksize, stride, is_valid, padding, "avgpooling2d")
     return apply1x(AVGPOOLING2D, x, &extra)
 
 

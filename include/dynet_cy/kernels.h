@@ -100,20 +100,20 @@ const dy_bf16 *dy_bf16_get(const char **missing);
 /* How many inputs a window reaches over along direction d. */
 static inline size_t dy_window_reach(const dy_window *s, int d) { return (s->size[d] - 1) * s->dilation[d] + 1; }
 
-/* valid: windows inside the image only (VALID); otherwise SAME padding, the larger half behind. The elements of a window
- * are `dilation` inputs apart. */
+/* `pad`: how many elements beyond the image windows may reach, on both sides; NULL: SAME padding, the larger half behind.
+ * The elements of a window are `dilation` inputs apart. */
 static inline void dy_window_init(dy_window *s, const size_t in[2], size_t channels, const size_t size[2],
-                                  const size_t stride[2], const size_t dilation[2], int valid) {
+                                  const size_t stride[2], const size_t dilation[2], const size_t *pad) {
     s->channels = channels;
     for (int i = 0; i < 2; i++) {
         s->in[i] = in[i];
         s->size[i] = size[i];
         s->stride[i] = stride[i];
         s->dilation[i] = dilation[i];
-        s->pad[i] = 0;
-        size_t reach = dy_window_reach(s, i);
-        if (valid) {
-            s->out[i] = in[i] < reach ? 0 : (in[i] - reach) / stride[i] + 1;
+        s->pad[i] = pad ? pad[i] : 0;
+        size_t reach = dy_window_reach(s, i), whole = in[i] + 2 * s->pad[i];
+        if (pad) {
+            s->out[i] = whole < reach ? 0 : (whole - reach) / stride[i] + 1;
         } else {
             s->out[i] = (in[i] + stride[i] - 1) / stride[i];
             size_t covered = s->out[i] ? (s->out[i] - 1) * stride[i] + reach : 0;
@@ -170,7 +170,9 @@ static inline void dy_winograd_init(dy_winograd *t, const dy_window *s, size_t i
  * could be done during its transforms. */
 static inline int dy_winograd_gains(const dy_window *s, size_t outputs, size_t images) {
     for (int i = 0; i < 2; i++)
-        if (s->stride[i] != 1 || s->dilation[i] != 1 || s->size[i] < 2 || s->size[i] > 5 || !s->out[i]) return 0;
+        if (s->stride[i] != 1 || s->dilation[i] != 1 || s->size[i] < 2 || s->size[i] > 5 || !s->out[i] ||
+            s->pad[i] >= s->size[i]) /* also where `dy_window_back` would be below 0: it is unsigned */
+            return 0;
     dy_winograd t;
     dy_winograd_init(&t, s, images);
     double pairs = (double)s->channels * outputs, lanes = (s->channels + 7) / 8 * 8 + (outputs + 7) / 8 * 8;

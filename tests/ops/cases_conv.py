@@ -81,6 +81,10 @@ def spread(x, f, stride, valid, dilation, groups):
     return y
 
 
+def around(x, padding, value=0.0):
+    return np.pad(x, [(n, n) for n in padding] + [(0, 0)], constant_values=value)
+
+
 GEOMETRY = list(product([(1, 1), (2, 1), (1, 3), (2, 2), (6, 5)], [True, False]))
 
 # N-grams in DyNet's sense: sums of n consecutive columns.
@@ -148,6 +152,44 @@ CASES: list[Case] = [
         )
         for rows, cols in ((20, 4), (7, 9))
         for valid in (True, False)
+    ],
+    # The last one: windows that are in the padding only.
+    *[
+        Case(
+            f"conv2d-padding{p[0]}{p[1]}-stride{s[0]}{s[1]}-dilation{d[0]}{d[1]}",
+            [(6, 5, 4), (3, 2, 2, 4)],
+            lambda dy, xs, p=p, s=s, d=d: dy.conv2d(*xs, s, dilation=d, groups=2, padding=p),
+            lambda xs, p=p, s=s, d=d: filtered(around(xs[0], p), xs[1], s, True, d, 2),
+        )
+        for p, s, d in [
+            ((1, 0), (1, 1), (1, 1)),
+            ((1, 1), (2, 2), (1, 1)),
+            ((2, 3), (3, 1), (2, 1)),
+            ((0, 7), (1, 2), (1, 3)),
+        ]
+    ],
+    *[
+        Case(
+            f"conv2d_bias-many-channels-padding{p[0]}{p[1]}",
+            [(10, 9, 24), (3, 3, 24, 25), (25,)],
+            lambda dy, xs, p=p: dy.conv2d_bias(*xs, [1, 1], padding=p),
+            lambda xs, p=p: convolved(around(xs[0], p), xs[1], (1, 1), True) + xs[2],
+        )
+        for p in [(1, 1), (2, 0), (3, 4)]
+    ],
+    *[
+        Case(
+            f"maxpooling2d-{n[0]}{n[1]}-padding{p[0]}{p[1]}-stride{s[0]}{s[1]}",
+            [(7, 6, 2)],
+            lambda dy, xs, n=n, p=p, s=s: dy.maxpooling2d(xs[0], n, s, padding=p),
+            lambda xs, n=n, p=p, s=s: greatest(around(xs[0], p, -np.inf), n, s, True),
+        )
+        for n, p, s in [
+            ((3, 3), (1, 1), (2, 2)),
+            ((2, 2), (1, 1), (2, 2)),
+            ((4, 3), (2, 0), (1, 5)),
+            ((9, 8), (4, 4), (3, 3)),
+        ]
     ],
     Case(
         "maxpooling2d-matrix",

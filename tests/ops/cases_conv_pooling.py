@@ -18,6 +18,15 @@ def sized(x, size, stride, valid):
     return found
 
 
+def padded(x, size, padding, stride):
+    """The same for windows that may reach beyond the image by the padding."""
+    found = []
+    for n, w, p, by in zip(x.shape, size, padding, stride):
+        starts = range(-p, n + p - w + 1, by)
+        found.append([slice(max(a, 0), min(a + w, n)) for a in starts])
+    return found
+
+
 def adaptive(x, size):
     return [
         [slice(o * x.shape[d] // size[d], -(-(o + 1) * x.shape[d] // size[d])) for o in range(size[d])]
@@ -41,6 +50,16 @@ CASES += [
     )
     for s in [(1, 1), (2, 1), (4, 3), (6, 5)]
     for valid in (True, False)
+]
+
+CASES += [
+    Case(
+        f"avgpooling2d-{n[0]}{n[1]}-padding{p[0]}{p[1]}-stride{s[0]}{s[1]}",
+        [(7, 6, 2)],
+        lambda dy, xs, n=n, p=p, s=s: dy.avgpooling2d(xs[0], n, s, padding=p),
+        lambda xs, n=n, p=p, s=s: pooled(xs[0], padded(xs[0], n, p, s), np.mean),
+    )
+    for n, p, s in [((3, 3), (1, 1), (2, 2)), ((4, 3), (2, 0), (1, 5)), ((9, 8), (4, 4), (3, 3))]
 ]
 
 for name, shape, size in [

@@ -1,0 +1,125 @@
+"""Pooling of images: windows, and all of an image."""
+
+from __future__ import annotations
+
+from dynet_cy.functions.arguments import Input, as_input
+from dynet_cy.graph import Expression
+from dynet_cy.nn.convolution import Pair, _from_zero, _sizes
+from dynet_cy.nn.layer import Layer
+from dynet_cy.ops import api as ops
+from dynet_cy.ops.registry import DimensionError
+
+__all__ = ["AvgPool2d", "GlobalAvgPool2d", "MaxPool2d"]
+
+
+class _Pool2d(Layer):
+    """The arguments of pooling by windows."""
+
+    def __init__(self, size: Pair, stride: Pair | None = None, padding: Pair = 0) -> None:
+        name = type(self).__name__
+        self.size = _sizes(self, size, "size")
+        self.stride = self.size if stride is None else _sizes(self, stride, "stride")
+        self.padding = _from_zero(self, padding, "padding")
+        if any(2 * around > n for around, n in zip(self.padding, self.size)):
+            raise ValueError(f"{name}: argument padding: expected at most half of size, {size!r}, got {padding!r}")
+        super().__init__(None, (self.size, self.stride, self.padding))
+
+
+class MaxPool2d(_Pool2d):
+    """The greatest element of each window of an image, channel by channel, like `maxpooling2d`.
+
+    Args:
+        size: rows and columns of a window, or one number for both
+        stride: steps along rows and columns, or one number for both; None, the default: the size
+        padding: the number of rows and columns that windows may reach beyond the image on each side, or one number for
+            both, at most half of the size
+
+    Raises:
+        TypeError: a number is not an integer
+        ValueError: a number is out of its range
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> dy.nn.MaxPool2d(3, 2, padding=1)(dy.zeros((8, 8, 16))).dim()
+        ((4, 4, 16), 1)
+    """
+
+    def __call__(self, x: Input) -> Expression:
+        """The greatest elements.
+
+        Args:
+            x: shape ``{h,w,channels}``
+
+        Returns:
+            Expression of shape ``{h',w',channels}`` with h' = (h + 2 padding - size) // stride + 1.
+
+        Raises:
+            TypeError: neither an expression nor numbers
+            DimensionError: more than three axes, or an image smaller than a window
+        """
+        return ops.maxpooling2d(as_input(x, "MaxPool2d"), self.size, self.stride, True, self.padding)
+
+
+class AvgPool2d(_Pool2d):
+    """The mean of the part of each window that is inside the image, channel by channel, like `avgpooling2d`.
+
+    Args:
+        size, stride, padding: see `MaxPool2d`. What is beyond the image does not count, as in PyTorch with
+            `count_include_pad=False`.
+
+    Raises:
+        TypeError: a number is not an integer
+        ValueError: a number is out of its range
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> dy.nn.AvgPool2d(2)(dy.zeros((8, 8, 16))).dim()
+        ((4, 4, 16), 1)
+    """
+
+    def __call__(self, x: Input) -> Expression:
+        """The means.
+
+        Args:
+            x: shape ``{h,w,channels}``
+
+        Returns:
+            Expression of shape ``{h',w',channels}`` with h' = (h + 2 padding - size) // stride + 1.
+
+        Raises:
+            TypeError: neither an expression nor numbers
+            DimensionError: more than three axes, or an image smaller than a window
+        """
+        return ops.avgpooling2d(as_input(x, "AvgPool2d"), self.size, self.stride, True, self.padding)
+
+
+class GlobalAvgPool2d(Layer):
+    """The mean of each channel of an image of any size, as a vector (Lin et al., "Network in network", ICLR 2014).
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> dy.nn.GlobalAvgPool2d()(dy.zeros((8, 6, 16))).dim()
+        ((16,), 1)
+    """
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def __call__(self, x: Input) -> Expression:
+        """The means.
+
+        Args:
+            x: shape ``{h,w,channels}``
+
+        Returns:
+            Expression of shape ``{channels}``.
+
+        Raises:
+            TypeError: neither an expression nor numbers
+            DimensionError: other than three axes, or an image without pixels
+        """
+        x = as_input(x, "GlobalAvgPool2d")
+        shape, _ = x.dim()
+        if len(shape) != 3 or 0 in shape[:2]:
+            raise DimensionError(f"GlobalAvgPool2d: argument x: expected rows, columns and channels, got {shape}")
+        return ops.mean_dim(x, [0, 1], False)
