@@ -248,6 +248,7 @@ def run_dependency_parser(
     network: Callable[[dict[str, Any]], Any],
     train: Callable[[Any, list[ConlluSentence], list[ConlluSentence], argparse.Namespace], Any],
     argv: Sequence[str] | None = None,
+    settings: Mapping[str, str] | None = None,
     **options: Any,
 ) -> None:
     """Run a program that trains a dependency parser on a treebank in CoNLL-U, or parses with one: all but the network
@@ -261,10 +262,12 @@ def run_dependency_parser(
         description: what the program does
         network: makes the network from a dictionary, which is saved with the model: "words" and "tags" (what the
             `data.Vocabulary` of words in lower case that occur twice, and that of tags, are made from), "relations" (a
-            list), "tag_column", "seed" and the `sizes`. Its method ``parse(sentences)`` returns heads and relations of
-            each of some sentences
+            list), "tag_column", "seed", the `sizes` and the `settings`. Its method ``parse(sentences)`` returns heads and
+            relations of each of some sentences
         train: ``train(network, trees, dev, args)`` trains the network and saves the best one, see `training`
         argv: the arguments; by default those of the program
+        settings: further options that are texts, by their names, with their help; None is the value of one that is not
+            given
         options: further arguments of `Parser`, such as `epochs` and `sizes`
 
     Example:
@@ -298,6 +301,7 @@ def run_dependency_parser(
                 "tag_column": args.tags,
                 "seed": args.seed,
                 **args.sizes,
+                **{name: getattr(args, name) for name in settings or {}},
             }
             sizes = f"{len(spec['words'])} words, {len(spec['tags'])} tags and {len(spec['relations'])} relations"
             print(f"{len(trees)} training and {len(dev)} dev sentences, {sizes}")
@@ -318,4 +322,6 @@ def run_dependency_parser(
         **options,
     )
     parser.add_argument("--tags", choices=["UPOS", "XPOS"], default="UPOS", help="which tags to read with the words")
+    for name, text in (settings or {}).items():
+        parser.add_argument(f"--{name}", help=text)
     parser.run(main, argv)

@@ -58,7 +58,7 @@ def treebank(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
 
 
 SMALL: dict[str, list[object]] = {
-    "graph_parser.py": ["--hidden", 16, "--layers", 1, "--arc-dim", 16, "--label-dim", 16],
+    "biaffine_parser.py": ["--hidden", 16, "--layers", 1, "--arc-dim", 16, "--label-dim", 16],
     "transition_parser.py": ["--hidden", 16, "--layers", 1, "--mlp-dim", 24],
     "stack_lstm_parser.py": ["--hidden", 20, "--tree-dim", 20, "--action-dim", 8],
     "ner.py": ["--hidden", 16, "--letter-dim", 8, "--letter-hidden", 8],
@@ -88,7 +88,7 @@ def test_parser_learns_and_parses(script: str, treebank: list[object], tmp_path:
 def test_parser_wrong_trees(tmp_path: Path) -> None:
     bad = "1\tdog\t_\tNOUN\t_\t_\t1\tnsubj\t_\t_\n"
     (tmp_path / "bad.conllu").write_text(bad + "\n")
-    done = run("graph_parser.py", "--train", "bad.conllu", cwd=tmp_path)
+    done = run("biaffine_parser.py", "--train", "bad.conllu", cwd=tmp_path)
     assert done.returncode == 1
     assert "bad.conllu, line 1: the sentence that begins here must have one root and no cycle" in done.stderr
 
@@ -98,7 +98,7 @@ def test_model_of_another_program(tmp_path: Path) -> None:
     model.add_parameters(1)
     dy.save_safetensors(tmp_path / "model", model, extra={"words": {}})
     (tmp_path / "text.conllu").write_text(CROSSING)
-    done = run("graph_parser.py", "parse", "--model", "model", "text.conllu", cwd=tmp_path)
+    done = run("biaffine_parser.py", "parse", "--model", "model", "text.conllu", cwd=tmp_path)
     assert done.returncode == 1
     assert "model: the model of another program: it has no 'relations'" in done.stderr
 
@@ -297,7 +297,7 @@ def test_default_data(script: str, tmp_path: Path) -> None:
     assert (tmp_path / "runs" / f"{script[:-3]}.safetensors").exists()
 
 
-@pytest.mark.parametrize("script", ["graph_parser.py", "stack_lstm_parser.py", "tree_lstm.py"])
+@pytest.mark.parametrize("script", ["biaffine_parser.py", "stack_lstm_parser.py", "tree_lstm.py"])
 def test_same_seed_same_training(script: str, treebank: list[object], tmp_path: Path) -> None:
     data = [] if script == "tree_lstm.py" else treebank
     args = [*data, "--limit", 20, "--epochs", 1, *SMALL[script]]

@@ -62,7 +62,7 @@ def sentiment(module: ModuleType, engine: ModuleType):
 
 
 MAKERS = {
-    "graph_parser": parser,
+    "biaffine_parser": parser,
     "transition_parser": parser,
     "stack_lstm_parser": parser,
     "ner": recognizer,

@@ -1,8 +1,8 @@
 """A graph-based dependency parser: a BiLSTM, a biaffine score for each pair of words, the best tree of all.
 
-    python graph_parser.py                                     # train on a Turkish treebank, then parse a sentence
-    python graph_parser.py --train en-train.conllu.gz --dev en-dev.conllu.gz
-    python graph_parser.py parse text.conllu                   # print a treebank with the trees found
+    python biaffine_parser.py                                     # train on a Turkish treebank, then parse a sentence
+    python biaffine_parser.py --train en-train.conllu.gz --dev en-dev.conllu.gz
+    python biaffine_parser.py parse text.conllu                   # print a treebank with the trees found
 
 In training each word picks its head by softmax over all other words, and its relation to the true head likewise.
 The parser keeps the heads that form the best tree: the maximum spanning tree, by the algorithm of Chu and Liu (1965)
@@ -31,6 +31,7 @@ SIZES = {
     "label_dim": 100,
     "dropout": 0.33,
     "word_dropout": 0.25,  # a word seen n times is hidden at the rate of d / (d + n)
+    "encoder_rate": 0.0002,  # the learning rate of the encoder; falls to 0
 }
 
 
@@ -43,9 +44,14 @@ class Parser:
         self.training, self.rng = False, random.Random(spec["seed"])
         self.pc = pc = dy.ParameterCollection()
         self.words, self.tags = Vocabulary(spec["words"]), Vocabulary(spec["tags"])
-        self.word_vectors = pc.add_lookup_parameters((len(self.words), spec["word_dim"]))
+        self.encoder, word_dim = None, spec["word_dim"]
+        if spec.get("encoder"):
+            self.encoder = dy.pretrained.load(spec["encoder"], pc)
+            word_dim = self.encoder.settings.dim
+        else:
+            self.word_vectors = pc.add_lookup_parameters((len(self.words), word_dim))
         self.tag_vectors = pc.add_lookup_parameters((len(self.tags), spec["tag_dim"]))
-        inputs, states = spec["word_dim"] + spec["tag_dim"], 2 * spec["hidden"]
+        inputs, states = word_dim + spec["tag_dim"], 2 * spec["hidden"]
         arc, label = spec["arc_dim"], spec["label_dim"]
         self.root = pc.add_parameters(inputs)  # comes before the first word
         self.reader = dy.BiRNNBuilder(spec["layers"], inputs, states, pc, dy.LSTMBuilder)
@@ -61,11 +67,16 @@ class Parser:
         return dy.dropout(x, self.spec["dropout"]) if self.training else x
 
     def look_up(self, sentence: ConlluSentence) -> list[dy.Expression]:
-        """Return a vector for each word: one for the word in lower case joined to one for its tag."""
-        rate = self.spec["word_dropout"] if self.training else 0
-        words = self.words.encode(map(str.lower, sentence.form), rate, self.rng)
+        """Return a vector for each word: one for the word in lower case, or the encoder's, joined to one for its tag."""
+        if self.encoder is None:
+            rate = self.spec["word_dropout"] if self.training else 0
+            numbers = self.words.encode(map(str.lower, sentence.form), rate, self.rng)
+            words = [self.word_vectors[i] for i in numbers]
+        else:
+            columns = self.encoder.words(self.encoder.tokenize(sentence.form))
+            words = [dy.pick(columns, i, 1) for i in range(len(sentence))]
         tags = self.tags.encode(sentence.column(self.spec["tag_column"]))
-        return [self.drop(dy.concatenate([self.word_vectors[i], self.tag_vectors[j]])) for i, j in zip(words, tags)]
+        return [self.drop(dy.concatenate([word, self.tag_vectors[j]])) for word, j in zip(words, tags)]
 
     def read(self, sentence: ConlluSentence) -> dy.Expression:
         """Return a matrix with a column for the root and one for each word."""
@@ -91,6 +102,8 @@ class Parser:
         """Return the mean over all words of the losses for head and relation."""
         if self.training:
             self.reader.set_dropout(self.spec["dropout"])
+            if self.encoder is not None:
+                self.encoder.train()
         losses = []
         for tree in batch:
             states = self.read(tree)
@@ -102,6 +115,8 @@ class Parser:
         """Return the heads and the relations of sentences, whose words have tags."""
         dy.renew_cg(forward_only=True)
         self.reader.disable_dropout()
+        if self.encoder is not None:
+            self.encoder.eval()
         states = [self.read(sentence) for sentence in sentences]
         scores = [self.arcs(matrix) for matrix in states]
         dy.forward(scores)  # all at once, so that it can be batched
@@ -119,14 +134,15 @@ def picked(scores: dy.Expression, right: list[int]) -> dy.Expression:
 
 
 def train(parser: Parser, trees: list[ConlluSentence], dev: list[ConlluSentence], args: argparse.Namespace) -> None:
-    trainer = dy.AdamTrainer(parser.pc)
     data = dy.data.batches(trees, args.batch, shuffle=True, seed=args.seed)
+    trainer = dy.AdamTrainer(parser.pc, args.learning_rate)
+    trainer.schedule = dy.LinearSchedule(args.epochs * len(data))
+    if parser.encoder is not None:
+        trainer.group(parser.encoder, learning_rate=args.encoder_rate)
     options = {"extra": parser.spec, "unit": "words", "total": sum(map(len, trees))}
-    training = commandline.training(args, parser.pc, data, **options)
-    for epoch in training:
+    for epoch in commandline.training(args, parser.pc, data, **options):
         parser.training = True
         for batch in epoch:
-            trainer.learning_rate = args.learning_rate * (1 - training.done)
             dy.renew_cg()
             loss = parser.loss(batch)
             epoch.add(loss.value(), sum(map(len, batch)))
@@ -146,4 +162,5 @@ if __name__ == "__main__":
         batch=16,
         learning_rate=0.002,  # falls to 0
         sizes=SIZES,
+        settings={"encoder": "a pretrained encoder in Hugging Face's layout, instead of vectors of words"},
     )
