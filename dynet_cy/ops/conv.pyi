@@ -17,7 +17,9 @@ def conv2d(
     dilation: Sequence[int] = (1, 1),
     groups: _Int = 1,
     padding: Sequence[int] = (0, 0),
-) -> Expression: ...
+) -> Expression:
+    """Two-dimensional convolution (without flipping the filter)."""
+
 def conv2d_bias(
     x: Expression,
     f: Expression,
@@ -27,7 +29,9 @@ def conv2d_bias(
     dilation: Sequence[int] = (1, 1),
     groups: _Int = 1,
     padding: Sequence[int] = (0, 0),
-) -> Expression: ...
+) -> Expression:
+    """`conv2d` with a bias for each output channel."""
+
 def conv_transpose2d(
     x: Expression,
     f: Expression,
@@ -35,15 +39,30 @@ def conv_transpose2d(
     is_valid: bool = True,
     dilation: Sequence[int] = (1, 1),
     groups: _Int = 1,
-) -> Expression: ...
+) -> Expression:
+    """Transposed convolution: each pixel of x adds the filters, times its value, to the result (Zeiler et al. 2010)."""
+
 def maxpooling2d(
     x: Expression, ksize: Sequence[int], stride: Sequence[int], is_valid: bool = True, padding: Sequence[int] = (0, 0)
-) -> Expression: ...
-def filter1d_narrow(x: Expression, y: Expression) -> Expression: ...
-def kmax_pooling(x: Expression, k: int, d: int = 1) -> Expression: ...
-def kmh_ngram(x: Expression, v: int) -> Expression: ...
+) -> Expression:
+    """Greatest element of each window of an image, channel by channel."""
+
+def filter1d_narrow(x: Expression, y: Expression) -> Expression:
+    """One-dimensional convolution along columns, without padding."""
+
+def kmax_pooling(x: Expression, k: int, d: int = 1) -> Expression:
+    """The k greatest elements along an axis, in the order of x; of equal elements the first."""
+
+def kmh_ngram(x: Expression, v: int) -> Expression:
+    """Sums of v adjacent columns of a matrix."""
+
 def avgpooling2d(
     x: Expression, ksize: Sequence[int], stride: Sequence[int], is_valid: bool = True, padding: Sequence[int] = (0, 0)
-) -> Expression: ...
-def adaptive_avgpooling2d(x: Expression, size: Sequence[int]) -> Expression: ...
-def adaptive_maxpooling2d(x: Expression, size: Sequence[int]) -> Expression: ...
+) -> Expression:
+    """Mean of each window of an image, channel by channel."""
+
+def adaptive_avgpooling2d(x: Expression, size: Sequence[int]) -> Expression:
+    """Means of a given number of windows that cover an image evenly, channel by channel."""
+
+def adaptive_maxpooling2d(x: Expression, size: Sequence[int]) -> Expression:
+    """The greatest elements of windows that cover an image evenly, channel by channel: see `adaptive_avgpooling2d`."""
