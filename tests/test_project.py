@@ -134,10 +134,8 @@ def test_release_builds_on_four_machines_and_only_a_tag_releases() -> None:
     machines = re.search(r"machine: \[(.+)\]", jobs["wheels"])
     assert len(machines[1].split(", ")) == 4
     assert {name for name, job in jobs.items() if ": write" in job} == {"release", "upload"}
-    assert {name for name, job in jobs.items() if re.search("^    if: .*== 'tag'", job, re.MULTILINE)} == {
-        "release",
-        "upload",
-    }
+    for_tags = re.compile("^    if: .*== 'tag'", re.MULTILINE)
+    assert {name for name, job in jobs.items() if for_tags.search(job)} == {"release", "upload"}
     assert "needs: [archive, wheels]" in jobs["release"]
     assert "needs: release" in jobs["upload"]
     for file in re.findall(r"-r (\S+)", workflow):
