@@ -132,7 +132,7 @@ def set(
             CPU only products with weights are rounded, that is with parameters that are matrices of at least 8,192
             numbers, and only with AVX-512-BF16.  Parameters, gradients, updates and files stay float32;
             docs/performance.md explains gains and losses.  The precision applies from the next pass on.
-        strict: True makes an error of what PyTorch and NumPy would read otherwise, as `dynet_cy.strict` does in a
+        strict: True raises an error where PyTorch or NumPy would mean something else, as `dynet_cy.strict` does in a
             block; False stops that.
 
     Raises:
@@ -343,7 +343,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 _HELP = {
     "check": "look for numbers that are not finite",
-    "strict": "make errors of what PyTorch and NumPy read otherwise",
+    "strict": "raise an error where PyTorch or NumPy would mean something else",
     "gpu": "compute on a GPU",
     "viz": "no effect; DyNet has it",
     "mem": "megabytes of memory at most",
@@ -629,7 +629,7 @@ class DynetParams:
         self._settings["check"] = bool(check)
 
     def set_strict(self, strict: bool) -> None:
-        """Set whether what PyTorch and NumPy read otherwise is an error: see `set`.
+        """Set whether an error is raised where PyTorch or NumPy would mean something else: see `set`.
 
         Args:
             strict: whether it is.

@@ -26,12 +26,12 @@ DIFFERENCES = (
         "`--dynet-mem MB`",
         "size of pools that grow",
         "a limit; `MemoryError` past it",
-        "a maximum is what users want to set",
+        "a limit is what users want to set",
     ),
     Difference(
         "forward",
-        "computes all nodes up to the one asked for",
-        "only those that the value needs",
+        "computes all nodes up to the requested one",
+        "computes only nodes that the value needs",
         "less work",
     ),
     Difference(
@@ -49,19 +49,19 @@ DIFFERENCES = (
     Difference(
         "holders (`FloatValue` and others)",
         "hold the numbers that inputs read",
-        "accepted, so that old programs run; inputs hold their own numbers",
+        "accepted for old programs; inputs hold their own numbers",
         "",
     ),
     Difference(
         "modules that DyNet imports (`dynet.np`, `dynet.os`, ...)",
-        "are attributes of `dynet`, and among the names of the star",
-        "are not attributes of `dynet_cy`, whose star gives all of its names; with `import dynet` as in DyNet",
+        "are attributes of `dynet`, also with the star",
+        "are not attributes of `dynet_cy`; with `import dynet` as in DyNet",
         "",
     ),
     Difference(
         "stale expressions",
         "checked in some functions; others return wrong numbers or crash",
-        "`StaleExpressionError` everywhere",
+        "`StaleExpressionError`",
         "",
     ),
     Difference(
@@ -73,13 +73,13 @@ DIFFERENCES = (
     Difference(
         "arrays beside an expression (`e + array`, `array * e`), lists, masks and None as indices, `@`, comparisons",
         "errors, or elements one by one",
-        "as [tensors.md](tensors.md) says; `*` stays the product of matrices",
+        "see [tensors.md](tensors.md); `*` stays the matrix product",
         "what today's programs expect",
     ),
     Difference(
         "indices that are expressions; operators of masks, `//`, `%`",
         "errors",
-        "rows, elements and labels chosen in the graph: [decisions.md](decisions.md#indices-in-the-graph)",
+        "choose rows, elements and labels in the graph: [decisions.md](decisions.md#indices-in-the-graph)",
         "decoders that read no value",
     ),
     Difference(
@@ -180,9 +180,9 @@ DIFFERENCES = (
     ),
     Difference(
         "`populate` of a file with the same names in another order",
-        "by position: values of equal shape are exchanged",
-        "by name; programs with `import dynet` get DyNet's values",
-        "a change of the order of definitions",
+        "by position: exchanges values of equal shape",
+        "by name; with `import dynet` as in DyNet",
+        "definitions may change their order",
     ),
     Difference(
         "`populate` from a sub-collection that the file does not have, into an empty collection",
@@ -193,7 +193,7 @@ DIFFERENCES = (
     Difference(
         "saving",
         "writes in place",
-        "replaces the file whole or not at all; `dy.save` its two files",
+        "replaces a file completely or not at all",
         "an interrupted save loses nothing",
     ),
     Difference(
@@ -205,19 +205,19 @@ DIFFERENCES = (
     Difference(
         "parameter values in a graph",
         "copied at the first use, and kept when parameters change",
-        "the current values at each use; a `RuntimeWarning`, once a graph, after an update. Programs with `import dynet` get DyNet's values, on the CPU",
+        "the current values at each use; a `RuntimeWarning`, once a graph, after an update. With `import dynet`, DyNet's values, on the CPU",
         "`renew_cg` was forgotten",
     ),
     Difference(
         "`conv2d` and `conv2d_bias` of stride 1 and many channels",
         "a sum over each patch",
-        "Winograd's method: rounding errors 3 to 5 times as large, 1e-6 of typical values; a NaN or infinity reaches results up to four rows and columns beyond its own",
+        "Winograd's method: rounding errors 3 to 5 times as large (1e-6 of typical values); a NaN or infinity reaches results up to four rows and columns away",
         "three times as fast, see [kernels.md](kernels.md)",
     ),
     Difference(
         "after `log_softmax` with `restrict`",
         "later nodes, also of later graphs, read its infinities from memory: nan",
-        "do not",
+        "they do not",
         "",
     ),
     Difference(
@@ -236,7 +236,7 @@ DIFFERENCES = (
         "epsilon of `layer_norm`, also in LSTMs with norms",
         "1e-8, added to the deviation",
         "1e-5, added to the variance; with `eps=0`, and with `import dynet`, as in DyNet",
-        "as in PyTorch: gradients at equal numbers stay bounded",
+        "as in PyTorch: bounded gradients at equal numbers",
     ),
     Difference(
         "`eps` of `AdamTrainer`, `AmsgradTrainer`",
@@ -253,7 +253,7 @@ DIFFERENCES = (
     Difference(
         "numbers below 1.2e-38 (denormal ones)",
         "computed exactly, up to a hundred times slower",
-        "count as 0 during forward, backward and updates; `--dynet-flush-denormals 0`",
+        "count as 0 in forward, backward and updates; `--dynet-flush-denormals 0`",
         "see [performance.md](performance.md)",
     ),
     Difference(
@@ -271,13 +271,13 @@ DIFFERENCES = (
     Difference(
         "random numbers",
         "depend on the order of execution",
-        "depend on the seed, the graph and the order in which nodes are made, not on batching",
+        "depend on the seed, the graph and the order of node creation, not on batching",
         "",
     ),
     Difference(
         "`dy.load` of a `.meta` file",
         "unpickles it, which can run any code",
-        "data, builders, and classes of the program that are imported; others are refused unless passed with `classes=` (or `trusted=True`)",
+        "loads data, builders, and imported classes of the program; others need `classes=` (or `trusted=True`)",
         "see [files.md](files.md)",
     ),
     Difference(
@@ -289,18 +289,18 @@ DIFFERENCES = (
     Difference(
         "names after `dy.load`, `load_param`",
         "as in the file, even if taken",
-        "the last part of it, numbered if taken; with `import dynet` as in the file, unless taken",
+        "the last part, numbered if taken; with `import dynet` as in the file, unless taken",
         "names are unique",
     ),
     Difference(
         "weight decay: `as_array`, `set_value`, `populate`",
-        "use the stored numbers; the parameter is a multiple of them",
-        "use the parameter's actual values; programs with `import dynet` get DyNet's numbers",
+        "use the stored numbers, of which the parameter is a multiple",
+        "use the actual values; with `import dynet` DyNet's numbers",
         "",
     ),
     Difference(
         "parameters that are not updated (`set_updated(False)`)",
-        "accumulate gradients forever, which count for clipping; their weight decay is undone from time to time",
+        "accumulate gradients, which count for clipping; weight decay is undone from time to time",
         "are constants: no gradient, not part of the norm, no decay",
         "frozen parameters should cost nothing",
     ),
@@ -325,7 +325,7 @@ DIFFERENCES = (
     Difference(
         "gradients that are not finite, without clipping",
         "enter the parameters",
-        "`RuntimeError`, as with clipping; in programs with `import dynet` as DyNet",
+        "`RuntimeError`, as with clipping; with `import dynet` as in DyNet",
         "nothing should break silently",
     ),
     Difference(
@@ -349,8 +349,8 @@ DIFFERENCES = (
     Difference(
         "names of functions and classes in pickles",
         "`_dynet tanh`",
-        "`dynet_cy tanh`; in programs with `import dynet` as DyNet for what it has",
-        "a file outlives the layout of the code",
+        "`dynet_cy tanh`; with `import dynet` DyNet's names",
+        "files outlive the layout of the code",
     ),
     Difference(
         "strides and windows of more than two numbers",
@@ -360,9 +360,9 @@ DIFFERENCES = (
     ),
     Difference(
         "`gradient()` of a parameter's expression after an update",
-        "what the last backward gave it",
-        "the same after `backward(full=True)`, or if it was requested before the update too; else `RuntimeError`",
-        "it is computed on request, so that training does not pay for it",
+        "the gradient of the last backward",
+        "the same after `backward(full=True)`, or if requested before the update too; else `RuntimeError`",
+        "computed on request, so that training does not pay for it",
     ),
     Difference(
         "`gradient()` of an expression that depends on no parameter",
@@ -373,13 +373,13 @@ DIFFERENCES = (
     Difference(
         "`gradient()` of several constants of one parameter (`const_parameter(p)`, `p.expr(False)`)",
         "each has its own",
-        "the sum over all of them: they are one expression; in programs with `import dynet` as DyNet",
-        "with a single argument, nodes that use it can be batched",
+        "they are one expression, with the sum; with `import dynet` as in DyNet",
+        "nodes that use it can be batched",
     ),
     Difference(
         "momentum of a table, or rows of it, in a graph that the loss does not depend on",
-        "updates these rows, as if their gradient were zero",
-        "does not: sparse updates change only rows with a gradient; in programs with `import dynet` as DyNet",
+        "updates these rows, with a gradient of zero",
+        "does not: sparse updates change only rows with a gradient; with `import dynet` as in DyNet",
         "",
     ),
     Difference(
@@ -403,13 +403,13 @@ DIFFERENCES = (
     Difference(
         "backward over a graph that grew across an update",
         "gets slower each time, silently",
-        "a `RuntimeWarning`, once a graph, which speaks of values too, see above",
+        "a `RuntimeWarning`, once a graph",
         "`renew_cg` was forgotten",
     ),
     Difference(
         "`np.asarray(e)`, `np.array([e, f])`, `np.sum(losses)`",
         "an object, objects, an expression",
-        "values; a `RuntimeWarning`, once, for an array of several expressions that need gradients: `dy.esum(losses)` is their sum. With `import dynet` as in DyNet",
+        "values; a `RuntimeWarning`, once, for an array of several expressions that need gradients. With `import dynet` as in DyNet",
         "[arrays of expressions](#arrays-of-expressions)",
     ),
     Difference(
@@ -421,13 +421,13 @@ DIFFERENCES = (
     Difference(
         "`if e:`, `not e`, `e == 0`",
         "always true, false, false",
-        "the same, and, for one element, a `RuntimeWarning`, once",
+        "the same; for one element a `RuntimeWarning`, once",
         "usually the value was meant",
     ),
     Difference(
         "threads",
         "one implicit graph, and no protection",
-        "each has its own; with `import dynet` they share one, and using it at once is a `RuntimeError`",
+        "each has its own; with `import dynet` they share one, and simultaneous use is a `RuntimeError`",
         "[graphs and threads](#graphs-and-threads)",
     ),
     Difference(
@@ -444,14 +444,14 @@ DIFFERENCES = (
     ),
     Difference(
         "`shared_parameters`",
-        "for processes that a program forks after making its model",
+        "for processes that a program forks after creating its model",
         "for processes of `dynet_cy.launch`; else `RuntimeError`",
         "see [parallel.md](parallel.md)",
     ),
     Difference(
         "`dynet_config.set`",
         "discards command-line options; no effect after the import",
-        "keeps options that are not given; works at any time",
+        "keeps options; works at any time",
         "",
     ),
     Difference(
@@ -463,13 +463,13 @@ DIFFERENCES = (
     Difference(
         "`--dynet-profiling 1`",
         "time of each operation when the process ends",
-        "the same with the numbers of nodes and of calls; `dynet_cy.profiling.measure()` in programs",
+        "the same, with nodes and calls; `dynet_cy.profiling.measure()` in programs",
         "shows which nodes were not batched",
     ),
     Difference(
         "asking for a GPU that is not there",
         "an error for `--dynet-gpu`, `--dynet-gpus` and `--dynet-devices`; else ignored",
-        "`RuntimeError` that says what is missing; programs with `import dynet` go on on the CPU, with one `RuntimeWarning`",
+        "`RuntimeError` that says what is missing; with `import dynet` the program continues on the CPU, with one `RuntimeWarning`",
         "a program must not silently run on another device",
     ),
     Difference(
@@ -486,7 +486,7 @@ DIFFERENCES = (
     ),
     Difference(
         "`Tensor.topk`, `argmax`, `categorical_sample_log_prob`",
-        "in no order; `argmax` and draws of one element only, else the process ends",
+        "not sorted; `argmax` and draws of one element only, else the process ends",
         "sorted, largest first; any number",
         "",
     ),
@@ -499,13 +499,13 @@ DIFFERENCES = (
     Difference(
         "device names",
         "bytes from `available_devices`, `get_device_info`",
-        "strings",
-        "which is what functions take",
+        "strings, which functions take",
+        "",
     ),
     Difference(
         "`ClassFactoredSoftmaxBuilder.full_logits`, `full_log_distribution`",
-        "add p(word given its cluster), not its logarithm",
-        "true logarithms",
+        "add p(word given its cluster)",
+        "add its logarithm",
         "",
     ),
     Difference(
@@ -733,12 +733,12 @@ DIFFERENCES = (
     Difference(
         "late errors",
         "some are raised in forward, and the graph is unusable afterwards",
-        "raised when the node is made; the graph stays usable",
+        "raised when the node is created; the graph stays usable",
         "",
     ),
     Difference(
         "unchecked arguments",
-        "some numbers out of range, wrong sizes and different batch sizes are accepted: elements are reused from the first one",
+        "some numbers out of range, wrong sizes and batch sizes are accepted: elements are reused",
         "`ValueError`, `IndexError` or `TypeError`",
         "",
     ),

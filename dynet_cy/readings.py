@@ -12,7 +12,7 @@ from typing import Any, Callable, NamedTuple
 
 
 class AmbiguityError(ValueError):
-    """In strict mode: an expression of a program that PyTorch or NumPy reads otherwise; see `dynet_cy.strict`.
+    """In strict mode: an expression that PyTorch or NumPy would read as something else; see `dynet_cy.strict`.
 
     Example:
         >>> A = dy.ones((2, 2))

@@ -1,4 +1,4 @@
-"""Strict mode: uses that PyTorch and NumPy read otherwise are errors. `readings` has the table of them."""
+"""Strict mode: an error where PyTorch or NumPy would mean something else. `readings` has the table of these places."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ready = False
 
 @contextmanager
 def strict() -> Iterator[None]:
-    """While the block runs, raise an error where PyTorch or NumPy would read the program otherwise.
+    """While the block runs, raise an error where PyTorch or NumPy would mean something else.
 
     This finds what a ported program means differently without an error: ``A * B`` of square matrices, which is the
     matrix product here, ``{3,3} + {3}``, which adds to each column, `reshape`, which goes by columns, `value`, which is

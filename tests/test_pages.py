@@ -189,6 +189,19 @@ def test_lab_notes_begin_with_a_table_of_what_was_tried() -> None:
         assert page.stem == "index" or 5 < len(rows) < 40, page
 
 
+def test_rows_of_tables_have_the_cells_of_their_heads() -> None:
+    """A stroke splits a cell even within code, unless a backslash is before it."""
+    wrong: list[str] = []
+    cells: int | None = None
+    for page in PAGES:
+        for number, line in enumerate(page.read_text(encoding="utf-8").split("\n"), 1):
+            found = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else None
+            if None not in (cells, found) and found != cells:
+                wrong.append(f"{page.name}:{number}: {line}")
+            cells = found if cells is None or found is None else cells
+    assert not wrong
+
+
 # Blocks are run like cells: a block that assigns a layer to a variable replaces the layer that is there.
 @pytest.mark.filterwarnings("ignore:.* was made again")
 @pytest.mark.parametrize("name", GIVEN)

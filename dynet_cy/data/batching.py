@@ -606,7 +606,7 @@ def _whole(value: Any, name: str, least: int) -> int | None:
 
 
 def hold_out(items: Sequence[T], every: int = 10) -> tuple[list[T], list[T]]:
-    """Divide data into items to train with and, every tenth, items to measure with.
+    """Divide data into training items and, every tenth, items for evaluation.
 
     Args:
         items: all of them
@@ -630,7 +630,7 @@ def hold_out(items: Sequence[T], every: int = 10) -> tuple[list[T], list[T]]:
 
 
 def map_batches(function: Callable[[list[T]], Iterable[Made]], items: Sequence[T], size: int = 64) -> list[Made]:
-    """Apply a function of a list to items, batch by batch: all results of a network that takes a list of examples.
+    """Apply a function that takes a list to all items, batch by batch, and return the results in order.
 
     Args:
         function: takes a list of at most `size` items, and returns a result for each

@@ -42,7 +42,7 @@ def accuracy(found: Iterable[Any], right: Iterable[Any]) -> float:
 
 
 class Attachment(NamedTuple):
-    """What `attachment` returns: two numbers from 0 to 1."""
+    """Attachment scores from 0 to 1, as `attachment` returns them."""
 
     UAS: float
     LAS: float
@@ -78,7 +78,7 @@ def attachment(found: Iterable[tuple[Sequence[int], Sequence[str]]], trees: Iter
 
 
 class PrecisionRecall(NamedTuple):
-    """What `precision_recall` returns: three numbers from 0 to 1."""
+    """Precision, recall and F1 from 0 to 1, as `precision_recall` returns them."""
 
     precision: float
     recall: float

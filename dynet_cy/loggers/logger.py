@@ -1,4 +1,4 @@
-"""What all loggers have in common."""
+"""The interface of all loggers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What memory consists of: parameters, trainers, the current graph by operation and line."""
+"""Memory by kind: parameters, trainers, the current graph by operation and line."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class MemoryRow(NamedTuple):
 
 
 class MemoryReport(NamedTuple):
-    """What memory consists of, from `memory_report`.
+    """The memory of this process by kind, and of the current graph by operation and line; see `memory_report`.
 
     Attributes:
         rows: the kinds of memory, a list of MemoryRow
@@ -78,7 +78,7 @@ class MemoryReport(NamedTuple):
 
     @property
     def hint(self) -> str:
-        """What would save computing values again; empty if none were dropped.
+        """How to save the time of computing dropped values again; empty if none were dropped.
 
         Example:
             >>> y = dy.checkpoint(dy.tanh, dy.inputVector([1, 2]))

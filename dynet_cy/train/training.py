@@ -1,4 +1,4 @@
-"""What surrounds a training loop: a progress bar, a line for each epoch, curves, early stopping, the best model."""
+"""Around a training loop: a progress bar, a line for each epoch, curves, early stopping, the best model."""
 
 from __future__ import annotations
 
