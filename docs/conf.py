@@ -320,10 +320,10 @@ write_examples()
 
 
 def on_the_front_page(text: str) -> str:
-    """index.md with README's program and its picture before "New here?", and its speeds before the first list."""
+    """index.md with what README says before it comes to installing, and its speeds before the first list."""
     readme = (HERE.parent / "README.md").read_text(encoding="utf-8")
-    readme = readme.replace("](docs/", "](").replace("](benchmarks/", "](../benchmarks/")
-    program = readme[readme.index("```python") : readme.index("## Install")]
+    readme = re.sub(r"\]\((benchmarks|examples)/", r"](../\1/", readme.replace("](docs/", "]("))
+    program = readme[readme.index("What it is for:") : readme.index("## Install")]
     speeds = readme[readme.index("## How fast it is") : readme.index("## Status")]
     for part, before in ((program, "New here?"), (speeds, "## Learn\n")):
         at = text.index(before)

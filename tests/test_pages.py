@@ -182,6 +182,13 @@ def test_every_block_is_run_or_explained() -> None:
     assert set(NEEDS) <= first
 
 
+def test_lab_notes_begin_with_a_table_of_what_was_tried() -> None:
+    """Before the first section, a page of the lab has one table, of at most a screen."""
+    for page in sorted((ROOT / "docs" / "lab").glob("*.md")):
+        rows = re.findall(r"^\|.*", page.read_text(encoding="utf-8").partition("\n## ")[0], re.MULTILINE)
+        assert page.stem == "index" or 5 < len(rows) < 40, page
+
+
 def test_rows_of_tables_have_the_cells_of_their_heads() -> None:
     """A stroke splits a cell even within code, unless a backslash is before it."""
     wrong: list[str] = []

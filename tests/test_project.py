@@ -127,6 +127,21 @@ def test_hosted_integration_runs_all_steps() -> None:
     assert hosted[1].split(", ") == re.findall(r"^@step\(.*\)\ndef (\w+)", noxfile, flags=re.MULTILINE)
 
 
+def test_release_builds_on_four_machines_and_only_a_tag_releases() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
+    jobs = dict(re.findall(r"^  (\w+):\n((?:    .*\n)+)", workflow.partition("\njobs:")[2], re.MULTILINE))
+    assert list(jobs) == ["archive", "wheels", "release", "upload"]
+    machines = re.search(r"machine: \[(.+)\]", jobs["wheels"])
+    assert len(machines[1].split(", ")) == 4
+    assert {name for name, job in jobs.items() if ": write" in job} == {"release", "upload"}
+    for_tags = re.compile("^    if: .*== 'tag'", re.MULTILINE)
+    assert {name for name, job in jobs.items() if for_tags.search(job)} == {"release", "upload"}
+    assert "needs: [archive, wheels]" in jobs["release"]
+    assert "needs: release" in jobs["upload"]
+    for file in re.findall(r"-r (\S+)", workflow):
+        assert (ROOT / file).exists(), file
+
+
 def test_readme_program_prints_what_readme_says() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (program,) = re.findall(r"^```python\n(.*?)^```$", readme, flags=re.MULTILINE | re.DOTALL)

@@ -69,7 +69,7 @@ print(f"{loss.value():.3f}")
 # %%
 # When `value()` was called, the library looked in all four trees for nodes that do the
 # same operation, and ran each group of them as one call. In the drawing, nodes of one
-# colour ran together.
+# colour ran together; white ones ran alone.
 
 drawing = dy.draw(loss)
 drawing.save("four_trees.svg")

@@ -152,7 +152,7 @@ for row in sorted(profile, key=lambda row: -row.nodes):
 # computed, level by level. The number of calls depends on the *deepest* tree, not on
 # the number of trees. That is why more trees in a batch cost so little. Here are two
 # small trees, "not very dull" and "very good", without their losses. Nodes of one
-# colour ran together:
+# colour ran together, white ones alone:
 
 small = [
     (2, (2, "not"), (0, (2, "very"), (1, "dull"))),

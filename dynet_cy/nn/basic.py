@@ -352,8 +352,8 @@ class Activation(Layer):
     """An elementwise function as a layer; in `Sequential`, its name is enough.
 
     Args:
-        name: elu, gelu, log_sigmoid, logistic, rectify, selu, silu, softplus, softsign or tanh; or a name of
-            `transformers`: gelu_new or gelu_pytorch_tanh (``gelu(x, approximate="tanh")``), quick_gelu
+        name: elu, gelu, log_sigmoid, rectify or relu, selu, logistic or sigmoid, silu, softplus, softsign or tanh; or
+            a name of `transformers`: gelu_new or gelu_pytorch_tanh (``gelu(x, approximate="tanh")``), quick_gelu
             (``silu(x, 1.702)``)
 
     Raises:

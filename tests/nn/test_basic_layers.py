@@ -104,6 +104,8 @@ def test_errors_of_constructors() -> None:
         nn.RMSNorm(3, model, eps=0)
     with pytest.raises(ValueError, match="Activation: argument activation: expected one of elu"):
         nn.Activation("sinus")
+    named = re.search(r"name: (.*?)\n\n", inspect.getdoc(nn.Activation) or "", re.DOTALL)
+    assert set(nn.layer.ACTIVATIONS) <= set(re.findall(r"\w+", named[1]))
     with pytest.raises(ValueError, match="Dropout: argument rate: expected a probability"):
         nn.Dropout(1.5)
     with pytest.raises(TypeError, match="Sequential: argument layers: expected a class of layers"):
