@@ -9,6 +9,7 @@ from dynet_cy.nn.convolution import Conv1d, Conv2d, ConvTranspose1d, ConvTranspo
 from dynet_cy.nn.crf import CRF
 from dynet_cy.nn.layer import Layer
 from dynet_cy.nn.positions import SinusoidalPositions
+from dynet_cy.nn.recurrent import GRU, LSTM, RNN
 from dynet_cy.nn.transformer import (
     DecoderState,
     TransformerDecoder,
@@ -33,9 +34,11 @@ __all__ = [
     "DecoderState",
     "Dropout",
     "Embedding",
+    "GRU",
     "GatedLinear",
     "Highway",
     "KeysValues",
+    "LSTM",
     "Layer",
     "LayerList",
     "LayerNorm",
@@ -43,6 +46,7 @@ __all__ = [
     "MultiHeadAttention",
     "PointerAttention",
     "RMSNorm",
+    "RNN",
     "Sequential",
     "SinusoidalPositions",
     "TransformerDecoder",

@@ -12,7 +12,7 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.model.weights import Array, Weights
 from dynet_cy.nn.basic import Dropout
-from dynet_cy.nn.layer import Layer, Stored
+from dynet_cy.nn.layer import Layer, Stored, set_uniform
 from dynet_cy.nn.positions import distance_bias, rotate
 from dynet_cy.ops import api as ops
 from dynet_cy.ops.registry import DimensionError
@@ -77,6 +77,7 @@ class MultiHeadAttention(Layer):
             for its head and distance (Raffel et al., "T5", JMLR 2020, with distances clipped as in Shaw et al., NAACL
             2018)
         max_distance: for "relative": greater distances count as this one
+        init: "pytorch" for the initial values of PyTorch; see `Layer.initialize`. Default: those above
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -101,6 +102,8 @@ class MultiHeadAttention(Layer):
         bias: bool = True,
         positions: str | None = None,
         max_distance: int = 16,
+        *,
+        init: str | None = None,
     ) -> None:
         self.dim = self._size(dim, "dim")
         self.heads = self._size(heads, "heads")
@@ -124,6 +127,13 @@ class MultiHeadAttention(Layer):
         if positions == "relative":
             rows = 2 * self.max_distance + 1
             self._distances = self.collection.add_lookup_parameters((rows, self.heads), init=0.0, name="distances")
+        self._set_init(init)
+
+    def _as_pytorch(self) -> None:
+        *inputs, output = self._weights
+        set_uniform((6 / (4 * self.dim)) ** 0.5, *inputs)  # Glorot, for one matrix of all three
+        set_uniform(self.dim**-0.5, output)
+        set_uniform(0.0, *self._biases)
 
     def __call__(
         self,

@@ -71,6 +71,8 @@ class _Block(Layer):
         attention_dropout: float | None = None,
         hidden_dropout: float | None = None,
         activation_dropout: float | None = None,
+        *,
+        init: str | None = None,
     ) -> None:
         self.dim = self._size(dim, "dim")
         self.heads = self._size(heads, "heads")
@@ -89,6 +91,7 @@ class _Block(Layer):
         self.linear1 = Linear(dim, hidden_dim, self.collection)
         self.linear2 = Linear(hidden_dim, dim, self.collection)
         self.norms = [LayerNorm(dim, self.collection, eps) for _ in range(self._sublayers)]
+        self._set_init(init)
 
     _sublayers = 2
 
@@ -143,6 +146,7 @@ class TransformerEncoderLayer(_Block):
         attention_dropout: of the weights of attention
         hidden_dropout: of the outputs of sublayers
         activation_dropout: of f(...), between the linear layers; BERT has none there, torch.nn the same as elsewhere
+        init: "pytorch" for the initial values of PyTorch; see `Layer.initialize`. Default: those above
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -193,7 +197,7 @@ class TransformerDecoderLayer(_Block):
 
     Args:
         dim, heads, hidden_dim, model, dropout, activation, norm_first: see `TransformerEncoderLayer`
-        eps, max_distance, attention_dropout, hidden_dropout, activation_dropout: see `TransformerEncoderLayer`
+        eps, max_distance, attention_dropout, hidden_dropout, activation_dropout, init: see `TransformerEncoderLayer`
         positions: those of the self-attention; the attention to the memory has none
 
     Raises:
@@ -274,6 +278,8 @@ class _Stack(Layer):
         attention_dropout: float | None = None,
         hidden_dropout: float | None = None,
         activation_dropout: float | None = None,
+        *,
+        init: str | None = None,
     ) -> None:
         count = self._size(layers, "layers")
         options = (dropout, activation, bool(norm_first), positions, eps, max_distance)
@@ -283,6 +289,7 @@ class _Stack(Layer):
         super().__init__(model, (count, dim, heads, hidden_dim, *options, final, *_set((self.checkpoint, *rates))))
         self.layers = [self._block(dim, heads, hidden_dim, self.collection, *options, *rates) for _ in range(count)]
         self.norm = LayerNorm(dim, self.collection, eps) if final else None
+        self._set_init(init)
 
     def _called(self, layer: Any, x: Expression, *args: Input, **settings: Any) -> Expression:
         y: Expression = checkpoint(layer, x, *args, **settings) if self.checkpoint else layer(x, *args, **settings)
@@ -304,7 +311,7 @@ class TransformerEncoder(_Stack):
     Args:
         layers: number of layers, at least 1
         dim, heads, hidden_dim, model, dropout, activation, norm_first, positions: see `TransformerEncoderLayer`
-        eps, max_distance, attention_dropout, hidden_dropout, activation_dropout: see `TransformerEncoderLayer`
+        eps, max_distance, attention_dropout, hidden_dropout, activation_dropout, init: see `TransformerEncoderLayer`
         final_norm: whether a `LayerNorm` follows; None, the default, for yes with `norm_first` and else no
         checkpoint: whether calls drop the values within layers and compute them again in backward, for less memory; see
             `dynet_cy.checkpoint`. The attribute of this name changes it later. Default: False
@@ -372,7 +379,7 @@ class TransformerDecoder(_Stack):
     Args:
         layers: number of layers, at least 1
         dim, heads, hidden_dim, model, dropout, activation, norm_first, positions: see `TransformerDecoderLayer`
-        eps, max_distance, attention_dropout, hidden_dropout, activation_dropout: see `TransformerDecoderLayer`
+        eps, max_distance, attention_dropout, hidden_dropout, activation_dropout, init: see `TransformerDecoderLayer`
         final_norm: whether a `LayerNorm` follows; None, the default, for yes with `norm_first` and else no
         checkpoint: whether calls drop the values within layers and compute them again in backward, for less memory; see
             `dynet_cy.checkpoint`. The attribute of this name changes it later. Default: False

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Optional, TypeVar
+from typing import Any, ClassVar, Optional, TypeVar, overload
 
+from dynet_cy.functions.arguments import Input
 from dynet_cy.graph import Expression, StaleExpressionError, cg_version
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.model.weights import Array
@@ -202,14 +203,22 @@ class _RNNBuilder(LikePyTorch):
             return binding.start
         return self._set_s(binding.start, vecs, "initial_state", "vecs")
 
-    def transduce(self, xs: Iterable[Expression]) -> list[Expression]:
+    @overload
+    def transduce(self, xs: Expression) -> Expression: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def transduce(self, xs: Iterable[Input]) -> list[Expression]: ...
+
+    def transduce(self, xs: Any) -> Any:
         """The outputs of the top layer at each position, from a new initial state; `[]` for no inputs.
 
         Args:
-            xs: the inputs, each of shape (input_dim,)
+            xs: the inputs, each of shape (input_dim,); or an expression of shape ``{input_dim,n}``, with a column for
+                each
 
         Returns:
-            As many expressions as inputs: ``initial_state().transduce(xs)``.
+            As many expressions as inputs, ``initial_state().transduce(xs)``; for a matrix, one of shape
+            ``{hidden_dim,n}``.
 
         Example:
             >>> rnn = dy.LSTMBuilder(1, 3, 8, model)
