@@ -11,7 +11,7 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
 from dynet_cy.ops.api import concatenate
-from dynet_cy.rnn.builder import _RNNBuilder, outline, positive_integer
+from dynet_cy.rnn.builder import _RNNBuilder, outline, positive_integer, take_place_of_former
 from dynet_cy.rnn.pytorch import LikePyTorch
 from dynet_cy.rnn.state import RNNState, in_scope_of
 
@@ -75,6 +75,7 @@ class BiRNNBuilder(LikePyTorch):
             self.model = model.add_subcollection("birnn")
             self.builder_layers = list(builder_layers)
             self._set_checkpoint(checkpoint)
+            take_place_of_former(self)
             return
         layers = positive_integer(num_layers, "BiRNNBuilder", "num_layers")
         size = positive_integer(input_dim, "BiRNNBuilder", "input_dim")
@@ -93,6 +94,7 @@ class BiRNNBuilder(LikePyTorch):
             self.builder_layers.append((forward, backward))
             size = hidden
         self._set_checkpoint(checkpoint)
+        take_place_of_former(self)
 
     def _set_checkpoint(self, value: bool | int | None) -> None:
         if value is not None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Optional, TypeVar, overload
 
+from dynet_cy.core.cells import settle
 from dynet_cy.functions.arguments import Input
 from dynet_cy.graph import Expression, StaleExpressionError, cg_version
 from dynet_cy.model import ParameterCollection, Parameters
+from dynet_cy.model.collection import are_beside, stored, take_place
 from dynet_cy.model.weights import Array
 from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
 from dynet_cy.ops.api import inputVector, random_bernoulli
@@ -94,6 +97,7 @@ class _RNNBuilder(LikePyTorch):
         self._parameters = [
             self._add_layer(model, self.hidden_dim if layer else self.input_dim) for layer in range(self.layers)
         ]
+        take_place_of_former(self)
 
     @property
     def checkpoint(self) -> bool | int:
@@ -485,6 +489,14 @@ class _RNNBuilder(LikePyTorch):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {outline(self.spec)}>"
+
+
+def take_place_of_former(builder: Any) -> None:
+    """Replace the builder that a cell of a notebook has made in the same variable before; called by constructors."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_locals.get("self") is builder:
+        frame = frame.f_back
+    settle(builder, frame, stored, are_beside, take_place)
 
 
 def outline(spec: Sequence[Any]) -> str:
