@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Callable, ClassVar, overload
+from typing import Any, Callable, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,9 @@ class _Recurrent(Layer):
         rnn: the builder, for single steps: ``layer.rnn.initial_state()``
     """
 
-    _builder: ClassVar[Callable[..., _RNNBuilder]]
+    @property
+    def _builder(self) -> Callable[..., _RNNBuilder]:
+        raise NotImplementedError
 
     def __init__(
         self,
@@ -131,7 +133,9 @@ class LSTM(_Recurrent):
         ((8, 5), 1)
     """
 
-    _builder = VanillaLSTMBuilder
+    @property
+    def _builder(self) -> Callable[..., _RNNBuilder]:
+        return VanillaLSTMBuilder
 
 
 class GRU(_Recurrent):
@@ -158,7 +162,9 @@ class GRU(_Recurrent):
         ((4, 5), 1)
     """
 
-    _builder = partial(GRUBuilder, reset_after=True)
+    @property
+    def _builder(self) -> Callable[..., _RNNBuilder]:
+        return partial(GRUBuilder, reset_after=True)
 
 
 class RNN(_Recurrent):
@@ -185,4 +191,6 @@ class RNN(_Recurrent):
         ((4, 5), 1)
     """
 
-    _builder = SimpleRNNBuilder
+    @property
+    def _builder(self) -> Callable[..., _RNNBuilder]:
+        return SimpleRNNBuilder

@@ -1,4 +1,4 @@
-"""nn.LSTM, GRU and RNN: matrices in columns, lists as in builders, weights of PyTorch; builders take columns too."""
+"""nn.LSTM, nn.GRU and nn.RNN: matrices in columns, lists as in builders, weights of PyTorch; builders take columns too."""
 
 from __future__ import annotations
 
