@@ -1,4 +1,4 @@
-"""nn.LSTM, nn.GRU and nn.RNN: matrices in columns, lists as in builders, weights of PyTorch; builders take columns too."""
+"""nn.LSTM, nn.GRU and nn.RNN on columns, as builders on lists and columns; weights and initial values of PyTorch."""
 
 from __future__ import annotations
 
