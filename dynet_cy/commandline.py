@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -101,7 +102,9 @@ class Parser(argparse.ArgumentParser):
         if data is not None:
             self.add_argument("--train", type=Path, metavar="FILE", help=data)
             self.add_argument("--dev", type=Path, metavar="FILE", help="the same; else a tenth of the training data")
-            self.add_argument("--limit", type=int, metavar="N", help="take only the first N examples of each file")
+            self.add_argument(
+                "--limit", type=int, metavar="N", help="only the first N examples of --train and of --dev"
+            )
         if saves:
             model = Path("runs", f"{program.stem}.safetensors")
             self.add_argument("--model", type=Path, metavar="FILE", default=model, help="the trained model")
@@ -255,12 +258,15 @@ def run_dependency_parser(
     and its training.
 
     Without a command it trains, saves the best model, and parses the first sentence of the dev data; the command
-    ``parse FILE`` prints the sentences of a file, whose words have tags, with the trees found. ``--tags`` chooses
-    between UPOS and XPOS. Without ``--train``, the treebank is that of the package turkish-treebanks.
+    ``parse FILE`` prints the sentences of a file, or of the standard input, with the trees found. They are CoNLL-U with
+    tags, or plain words: a sentence on each line, with spaces between words, each of which gets the tag that it has
+    most often in the training data. ``--tags`` chooses between UPOS and XPOS. Without ``--train``, the treebank is that
+    of the package turkish-treebanks.
 
     Args:
         description: what the program does
-        network: makes the network from a dictionary, which is saved with the model: "words" and "tags" (what the
+        network: makes the network from a dictionary, which is saved with the model: "tag_of" (the most frequent tag of
+            each word in lower case, and of all words under ""), "words" and "tags" (what the
             `data.Vocabulary` of words in lower case that occur twice, and that of tags, are made from), "relations" (a
             list), "tag_column", "seed", the `sizes` and the `settings`. Its method ``parse(sentences)`` returns heads and
             relations of each of some sentences
@@ -297,6 +303,7 @@ def run_dependency_parser(
             spec = {
                 "words": Vocabulary((word.lower() for tree in trees for word in tree.form), min_count=2).counts,
                 "tags": Vocabulary(tag for tree in trees for tag in tree.column(args.tags)).counts,
+                "tag_of": _frequent_tags(trees, args.tags),
                 "relations": sorted({relation for tree in trees for relation in tree.deprel}),
                 "tag_column": args.tags,
                 "seed": args.seed,
@@ -306,22 +313,54 @@ def run_dependency_parser(
             sizes = f"{len(spec['words'])} words, {len(spec['tags'])} tags and {len(spec['relations'])} relations"
             print(f"{len(trees)} training and {len(dev)} dev sentences, {sizes}")
             train(network(spec), trees, dev, args)
-            sentences = [ConlluSentence(dev[0].form, **{args.tags.lower(): dev[0].column(args.tags)})]
+            parts: Iterable[list[ConlluSentence]] = iter(
+                [[ConlluSentence(dev[0].form, **{args.tags.lower(): dev[0].column(args.tags)})]]
+            )
         best = load_network(args.model, network)
         if args.command == "parse":
-            sentences = read_conllu(args.file, required=[best.spec["tag_column"]])
-        for sentence, (heads, relations) in zip(sentences, map_batches(best.parse, sentences)):
-            print(replace(sentence, head=heads, deprel=relations, deps=[]), flush=True)
+            parts = _sentences_to_parse(args.file, best.spec["tag_column"], best.spec.get("tag_of", {}))
+        for sentences in parts:
+            for sentence, (heads, relations) in zip(sentences, map_batches(best.parse, sentences)):
+                print(replace(sentence, head=heads, deprel=relations, deps=[]), flush=True)
 
     parser = Parser(
         description,
         data="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks",
         command="parse",
-        file="a CoNLL-U file, whose words have tags",
-        stdin=False,
+        file="CoNLL-U, whose words have tags, or words: a sentence on each line",
         **options,
     )
     parser.add_argument("--tags", choices=["UPOS", "XPOS"], default="UPOS", help="which tags to read with the words")
     for name, text in (settings or {}).items():
         parser.add_argument(f"--{name}", help=text)
     parser.run(main, argv)
+
+
+def _frequent_tags(trees: Iterable[ConlluSentence], column: str) -> dict[str, str]:
+    """The most frequent tag of each word in lower case; under "" that of all words."""
+    counts: dict[str, Counter[str]] = {"": Counter()}
+    for tree in trees:
+        for word, tag in zip(tree.form, tree.column(column)):
+            counts[""][tag] += 1
+            counts.setdefault(word.lower(), Counter())[tag] += 1
+    return {word: count.most_common(1)[0][0] for word, count in counts.items()}
+
+
+def _sentences_to_parse(file: str, column: str, tag_of: Mapping[str, str]) -> Iterator[list[ConlluSentence]]:
+    """The sentences of a file or of the standard input, in batches: CoNLL-U if the first line is a comment or has tabs,
+    else plain words."""
+    stdin: Any = sys.stdin.buffer  # `peek` is not in the type of all streams
+    begin = stdin.peek(1).decode("utf-8", "replace") if file == "-" else _first_line(file)
+    if begin.startswith("#") or "\t" in begin.lstrip("\n").partition("\n")[0]:
+        yield read_conllu(file, required=[column])
+        return
+    if "" not in tag_of:
+        raise ValueError(f"{file}: the model knows no tags of plain words: give it CoNLL-U, or train it again")
+    for lines in input_lines(file):
+        sentences = [words for words in map(str.split, lines) if words]
+        tags: list[Any] = [{column.lower(): [tag_of.get(word.lower(), tag_of[""]) for word in s]} for s in sentences]
+        yield [ConlluSentence(words, **of) for words, of in zip(sentences, tags)]
+
+
+def _first_line(file: str) -> str:
+    return next((line for _, line in numbered_lines(file, "a text") if line.strip()), "")

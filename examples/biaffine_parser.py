@@ -3,6 +3,7 @@
     python biaffine_parser.py                                     # train on a Turkish treebank, then parse a sentence
     python biaffine_parser.py --train en-train.conllu.gz --dev en-dev.conllu.gz
     python biaffine_parser.py parse text.conllu                   # print a treebank with the trees found
+    echo "Köpek uyuyor ." | python biaffine_parser.py parse       # words, without tags
 
 In training each word picks its head by softmax over all other words, and its relation to the true head likewise.
 The parser keeps the heads that form the best tree: the maximum spanning tree, by the algorithm of Chu and Liu (1965)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import subprocess
@@ -53,6 +54,9 @@ def test_installing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     install = code()[0]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(subprocess, "Popen", Pip)
+    exec(install, {})
+    assert capsys.readouterr().out == "dynet_cy is installed already\n"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(FileNotFoundError, match="upload one"):
         exec(install, {})
     (tmp_path / "dynet_cy-0.1.0.tar.gz").touch()

@@ -9,34 +9,45 @@ from typing import Any
 
 ABOUT = """# First steps with dynet_cy
 
-The next cell installs the library, from a file beside the notebook: a wheel (`pip wheel --no-deps .` in a clone makes
-one) takes seconds, an archive of the source (`git archive -o dynet_cy.tar.gz HEAD`) is compiled first. That takes 75
-seconds on two cores of an AMD EPYC (Zen 5); on the two virtual cores that Colab and Kaggle lend, expect five minutes. A
-line for each module that has been compiled says how far it is. Upload the file in the panel *Files* of Colab, or with
-*Add Input* in Kaggle, or write its address into `SOURCE`. Then comes the first tutorial; run the cells in order."""
+The next cell installs the library, if it is not there, from a file beside the notebook: a wheel (`pip wheel --no-deps
+.` in a clone makes one) takes seconds, an archive of the source (`git archive -o dynet_cy.tar.gz HEAD`) is compiled
+first. That takes 75 seconds on two cores of an AMD EPYC (Zen 5); on the two virtual cores that Colab and Kaggle lend,
+expect five minutes. A line for each module that has been compiled says how far it is. Upload the file in the panel
+*Files* of Colab, or with *Add Input* in Kaggle, or write its address into `SOURCE`. Then comes the first tutorial; run
+the cells in order."""
 
 INSTALL = """import glob
+import importlib.util
 import subprocess
 import sys
 
 SOURCE = ""  # a file or an address for pip, such as "git+https://..."; if it is empty, a file is looked for
 
-places = ("", "/content/", "/kaggle/input/**/")
-patterns = [place + name for name in ("dynet_cy*.whl", "dynet_cy*.tar.gz") for place in places]
-found = [SOURCE] if SOURCE else [path for pattern in patterns for path in sorted(glob.glob(pattern, recursive=True))]
-if not found:
-    raise FileNotFoundError("no dynet_cy*.whl or dynet_cy*.tar.gz: upload one, or write an address into SOURCE")
-command = [sys.executable, "-m", "pip", "install", "-v", found[0]]
-print("installing", found[0], flush=True)
-last = []
-with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
-    for line in pip.stdout:
-        last = [*last[-30:], line]
-        if line.strip().startswith(("dynet_cy: ", "Successfully installed")):
-            print(line.strip(), flush=True)
-if pip.returncode:
-    print("".join(last))
-    raise RuntimeError("pip could not install it; its last lines are above")"""
+
+def install():
+    places = ("", "/content/", "/kaggle/input/**/")
+    patterns = [place + name for name in ("dynet_cy*.whl", "dynet_cy*.tar.gz") for place in places]
+    files = [path for pattern in patterns for path in sorted(glob.glob(pattern, recursive=True))]
+    found = [SOURCE] if SOURCE else files
+    if not found:
+        raise FileNotFoundError("no dynet_cy*.whl or dynet_cy*.tar.gz: upload one, or write an address into SOURCE")
+    command = [sys.executable, "-m", "pip", "install", "-v", found[0]]
+    print("installing", found[0], flush=True)
+    last = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
+        for line in pip.stdout:
+            last = [*last[-30:], line]
+            if line.strip().startswith(("dynet_cy: ", "Successfully installed")):
+                print(line.strip(), flush=True)
+    if pip.returncode:
+        print("".join(last))
+        raise RuntimeError("pip could not install it; its last lines are above")
+
+
+if SOURCE or importlib.util.find_spec("dynet_cy") is None:
+    install()
+else:
+    print("dynet_cy is installed already")"""
 
 
 def markdown(text: str) -> str:

@@ -204,7 +204,7 @@ def read_conllu(
     Multiword tokens and empty nodes are not words, so they are not in the columns; they are kept in `other_lines`.
 
     Args:
-        path: name of the file, plain or gzipped
+        path: name of the file, plain or gzipped; "-" for the standard input
         required: columns that no word may lack ("_"), such as ``["UPOS", "HEAD"]``. With "HEAD" the heads of each
             sentence must also form a tree with one root.
         layout: "conllu"; "conllx" (tasks of 2006 and 2007: the two columns behind DEPREL are left out); "conll09"

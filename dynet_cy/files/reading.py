@@ -12,6 +12,7 @@ import gzip
 import io
 import os
 import re
+import sys
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -144,7 +145,7 @@ class TextFile:
     Bytes that are not text in the encoding are surrogates, which `check` finds.
 
     Args:
-        path: the file.
+        path: the file; "-" for the standard input.
         what: the kind of file, with an article.
         encoding: see `text_bytes`.
         errors: "strict" for an error at the first bad item; "skip" to leave bad items out, with one warning that says
@@ -157,17 +158,22 @@ class TextFile:
     def __init__(self, path: FileName, what: str, encoding: str = "utf-8", errors: str = "strict") -> None:
         if errors not in ("strict", "skip"):
             raise ValueError(f"argument errors: expected 'strict' or 'skip', got {errors!r:.80}")
-        self.name = os.fspath(path)
+        self._path = os.fspath(path)
+        self.name = "the standard input" if self._path == "-" else self._path
         self._skips = errors == "skip"
         self._what, self._encoding = what, encoding
         self.number = 0
         self._bad: list[str] = []
 
     def __iter__(self) -> Iterator[Line]:
-        file, encoding = text_bytes(self.name, self._what, self._encoding)
+        whole: contextlib.AbstractContextManager[Iterable[bytes]]
+        if self._path == "-":
+            whole, encoding = contextlib.nullcontext(sys.stdin.buffer), self._encoding
+        else:
+            whole, encoding = text_bytes(self._path, self._what, self._encoding)
         self._encoding = encoding
         self.number = 0
-        with file:
+        with whole as file:
             try:
                 for self.number, line in enumerate(file, 1):
                     yield self.number, line.decode(encoding, "surrogateescape").rstrip("\r\n")

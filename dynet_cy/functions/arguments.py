@@ -14,9 +14,10 @@ import numpy.typing as npt
 from dynet_cy.core.equivalents import of_arguments
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.graph.nodes import expect
-from dynet_cy.ops.inputs import constant, inputTensor
+from dynet_cy.ops.inputs import constant, inputTensor, zeros
 from dynet_cy.ops.registry import DimensionError
-from dynet_cy.ops.shape import reshape
+from dynet_cy.ops.select import pick
+from dynet_cy.ops.shape import concatenate_cols, reshape
 
 MOST_ALONG = 2**31 - 1  # elements along an axis, as in core/tensor.pxd
 MOST_ELEMENTS = 2**44  # of an expression, as in graph/making.pyx
@@ -77,6 +78,30 @@ def as_input(x: Input, reader: str, argument: str = "x") -> Expression:
         expected = "expected an expression, an array or a list of numbers"
         raise TypeError(f"{reader}: argument {argument}: {expected}, got {x!r:.80}{why}")
     return inputTensor(numbers)
+
+
+def columns(x: Expression, rows: int, reader: str) -> list[Expression]:
+    """What a network reads step by step: the columns of a matrix, or a vector by itself.
+
+    Args:
+        rows: how many rows columns have
+        reader: the network, for errors
+    """
+    shape = shape_of(x)
+    if len(shape) > 2 or shape[:1] != (rows,):
+        hint = "; write x.T" if shape[1:] == (rows,) else ""
+        raise DimensionError(f"{reader}: argument xs: expected columns of {rows} rows, got shape {shape}{hint}")
+    return [x] if len(shape) == 1 else [pick(x, i, 1) for i in range(shape[1])]
+
+
+def by_columns(
+    read: Callable[[list[Expression]], list[Expression]], x: Expression, rows: int, outputs: int, reader: str
+) -> Expression:
+    """What a network makes of the columns of a matrix, which it reads as a list, as a matrix; of a vector, a vector."""
+    found = read(columns(x, rows, reader))
+    if len(shape_of(x)) == 1:
+        return found[0]
+    return concatenate_cols(found) if found else zeros((outputs, 0), x.dim()[1])
 
 
 def _holds_expressions(x: Any) -> bool:

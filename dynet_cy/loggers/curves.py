@@ -61,8 +61,11 @@ class Curves(Kept):
             matplotlib: ``pip install 'dynet_cy[curves]'``
         tensorboard: a folder for TensorBoard, with a folder of its own for each training run. TensorBoard needs
             tensorboardX: ``pip install 'dynet_cy[tensorboard]'``
+        step: the name of the x axis, such as "epoch" (default: "step")
 
     Attributes:
+        formats: by name, how numbers are written, as in a format string; the axis of those that end in "%", such as
+            ".2%", is in per cent
         values: for each name a list of pairs of a step and a number
         texts: the texts, each with its step and its name
         artefacts: the paths of the files
@@ -80,8 +83,12 @@ class Curves(Kept):
         (0, 1.0)
     """
 
-    def __init__(self, picture: FileName | None = None, tensorboard: FileName | None = None) -> None:
+    def __init__(
+        self, picture: FileName | None = None, tensorboard: FileName | None = None, step: str = "step"
+    ) -> None:
         super().__init__()
+        self.formats: dict[str, str] = {}
+        self._step = step
         self._picture = None if picture is None else os.fspath(picture)
         if self._picture is not None:
             if not self._picture.endswith((".svg", ".png", ".pdf")):
@@ -169,13 +176,20 @@ class Curves(Kept):
             self._draw(self._picture)
 
     def _draw(self, picture: str) -> None:
-        matplotlib, figures = (importlib.import_module(name) for name in ("matplotlib", "matplotlib.figure"))
+        matplotlib, figures, ticker = (
+            importlib.import_module(f"matplotlib{part}") for part in ("", ".figure", ".ticker")
+        )
         figure = figures.Figure(figsize=(3.6 * len(self.values), 2.9), layout="constrained")
         for i, (name, points) in enumerate(self.values.items()):
             axes = figure.add_subplot(1, len(self.values), i + 1)
             steps = [step for step, _ in points]
             axes.plot(steps, [y if math.isfinite(y) else math.nan for _, y in points], color=f"C{i}", marker=".")
-            axes.set_title(name)
+            axes.set_xlabel(self._step)
+            axes.set_ylabel(name.replace("_", " "))
+            if all(float(step).is_integer() for step in steps):
+                axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+            if self.formats.get(name, "").endswith("%"):
+                axes.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
             axes.grid(alpha=0.3)
             axes.spines[["top", "right"]].set_visible(False)
         with matplotlib.rc_context({"svg.fonttype": "none"}):  # text as text rather than outlines: a small file

@@ -37,11 +37,14 @@ def name_members(collection: ParameterCollection, wanted: Iterable[tuple[Any, st
 def is_unnamed(collection: ParameterCollection, x: Any) -> bool:
     """Whether something belongs directly to a collection and has a name that was made automatically."""
 
-def are_beside(a: ParameterCollection, b: ParameterCollection) -> bool:
-    """Whether they are two sub-collections of the same collection."""
+def stored(part: Any) -> Any:
+    """The collection of a layer or builder; a parameter itself; None for anything else."""
 
-def take_place(new: ParameterCollection, old: ParameterCollection) -> None:
-    """Remove a sub-collection, and give its names to another one beside it."""
+def are_beside(a: Any, b: Any) -> bool:
+    """Whether they are two sub-collections, or two parameters, of the same collection."""
+
+def take_place(new: Any, old: Any) -> None:
+    """Remove a sub-collection or a parameter, and give its names to another one beside it."""
 
 def named(
     collection: ParameterCollection, separator: str = "/"

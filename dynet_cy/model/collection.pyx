@@ -6,6 +6,7 @@ import html
 import math
 import numbers
 import os
+import sys
 import weakref
 from math import prod
 
@@ -24,6 +25,7 @@ from dynet_cy.model.parameters cimport (
     LookupParameters, Parameters, _Stored, file_dim, floats_like, new_stored, zero_gradient,
 )
 
+from dynet_cy.core.cells import settle
 from dynet_cy.core.devices import check_device, device_name
 from dynet_cy.files.textfile import (
     LOOKUP, PARAMETER, ModelMismatchError, populate_entries, read_text_model, write_text_model,
@@ -519,18 +521,38 @@ def is_unnamed(collection, x):
             and (<_Stored>x).full_name in members.automatic and _parent((<_Stored>x).full_name) == collection._name)
 
 
+def stored(part):
+    """The collection of a layer or builder; a parameter itself; None for anything else."""
+    if isinstance(part, _Stored):
+        return part
+    method = getattr(type(part), "param_collection", None)
+    return None if method is None else method(part)
+
+
 def are_beside(a, b):
-    """Whether they are two sub-collections of the same collection."""
-    both = a._members is b._members and a is not b and "/" not in (a._name, b._name)
-    return both and _parent(a._name) == _parent(b._name)
+    """Whether they are two sub-collections, or two parameters, of the same collection."""
+    name, other = _full_name(a), _full_name(b)
+    both = _members_of(a) is _members_of(b) and a is not b and "/" not in (name, other)
+    return both and _parent(name) == _parent(other)
+
+
+cdef _settled(made):
+    """A new parameter, in place of the one that a cell of a notebook has made in the same variable before."""
+    settle(made, sys._getframe(0), stored, are_beside, take_place)
+    return made
+
+
+cdef str _full_name(part):
+    return (<_Stored>part).full_name if isinstance(part, _Stored) else part._name
 
 
 def take_place(new, old):
-    """Remove a sub-collection, and give its names to another one beside it."""
-    cdef _Members members = old._members
-    name = old._name
+    """Remove a sub-collection or a parameter, and give its names to another one beside it."""
+    cdef _Members members = _members_of(old)
+    name = _full_name(old)
+    first, own_first = members.first_name(old), members.first_name(new)
     members.remove(name)
-    members.rename(new._name, name, new._first_name, old._first_name)
+    members.rename(_full_name(new), name, own_first, first)
 
 
 cdef str _parent(str name):
@@ -640,7 +662,7 @@ class ParameterCollection:
             >>> model.add_parameters((2, 3), init="uniform", scale=0.1, name="W")
             <Parameters /W (2, 3)>
         """
-        return self._add(Parameters, dim, init, name, device, scale, mean, std)
+        return _settled(self._add(Parameters, dim, init, name, device, scale, mean, std))
 
     def add_lookup_parameters(self, dim, init=None, name="", device="", scale=1.0, mean=0.0,
                               std=1.0):
@@ -660,7 +682,7 @@ class ParameterCollection:
             >>> model.add_lookup_parameters((100, 3), name="words")[7].dim()
             ((3,), 1)
         """
-        return self._add(LookupParameters, dim, init, name, device, scale, mean, std)
+        return _settled(self._add(LookupParameters, dim, init, name, device, scale, mean, std))
 
     def parameters_from_numpy(self, array, name="", device=""):
         """Add a parameter with the shape and values of an array.

@@ -16,7 +16,8 @@ from safetensors import SafetensorError, deserialize
 
 from dynet_cy.files.missing import opened
 from dynet_cy.files.textfile import ModelFileError, ModelMismatchError
-from dynet_cy.model import LookupParameters, Parameters
+from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
+from dynet_cy.model.initializers import UniformInitializer
 from dynet_cy.model.parameters import set_array
 
 Array = npt.NDArray[Any]
@@ -123,3 +124,8 @@ class Weights:
             raise ModelMismatchError(f"the layer has no place for {names}", self.source)
         for parameter, array in self.values:
             set_array(parameter, np.asarray(array, dtype=np.float32))
+
+
+def uniform(shape: tuple[int, ...], bound: float) -> Array:
+    """Random numbers between -bound and bound, from the library's own source."""
+    return ParameterCollection().add_parameters(shape, init=UniformInitializer(bound)).as_array()

@@ -11,6 +11,7 @@ from dynet_cy.nn.layer import Layer
 from dynet_cy.nn.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from dynet_cy.nn.positions import RelativeBias, SinusoidalPositions, alibi, rotate
 from dynet_cy.nn.residual import ResidualBlock
+from dynet_cy.nn.recurrent import GRU, LSTM, RNN
 from dynet_cy.nn.transformer import (
     DecoderState,
     TransformerDecoder,
@@ -36,11 +37,13 @@ __all__ = [
     "DecoderState",
     "Dropout",
     "Embedding",
+    "GRU",
     "GatedLinear",
     "GlobalAvgPool2d",
     "GroupNorm",
     "Highway",
     "KeysValues",
+    "LSTM",
     "Layer",
     "LayerList",
     "LayerNorm",
@@ -49,6 +52,7 @@ __all__ = [
     "MultiHeadAttention",
     "PointerAttention",
     "RMSNorm",
+    "RNN",
     "RelativeBias",
     "ResidualBlock",
     "Sequential",

@@ -14,7 +14,7 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.model.weights import Array, Weights
 from dynet_cy.nn.basic import Dropout
-from dynet_cy.nn.layer import Layer, Stored, further
+from dynet_cy.nn.layer import Layer, Stored, further, set_uniform
 from dynet_cy.nn.positions import Base, bias_of_rows, distances, rotate
 from dynet_cy.ops import api as ops
 from dynet_cy.ops.registry import DimensionError
@@ -86,6 +86,7 @@ class MultiHeadAttention(Layer):
             `scaled_dot_product_attention`
         base: for "rotary"; see `rotate`
         scale: what scores are multiplied by; None, the default: 1 / sqrt(head_dim)
+        init: "pytorch" for the initial values of PyTorch; see `Layer.initialize`. Default: those above
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -115,6 +116,8 @@ class MultiHeadAttention(Layer):
         window: int | None = None,
         base: Base = 10000.0,
         scale: float | None = None,
+        *,
+        init: str | None = None,
     ) -> None:
         self.dim = self._size(dim, "dim")
         self.heads = self._size(heads, "heads")
@@ -145,6 +148,13 @@ class MultiHeadAttention(Layer):
         if positions == "relative":
             rows = 2 * self.max_distance + 1
             self._distances = self.collection.add_lookup_parameters((rows, self.heads), init=0.0, name="distances")
+        self._set_init(init)
+
+    def _as_pytorch(self) -> None:
+        *inputs, output = self._weights
+        set_uniform((6 / (4 * self.dim)) ** 0.5, *inputs)  # Glorot, for one matrix of all three
+        set_uniform(self.dim**-0.5, output)
+        set_uniform(0.0, *self._biases)
 
     def _add_projections(self, bias: bool) -> None:
         """Add the parameters of `_project`."""

@@ -14,7 +14,7 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.model.initializers import NormalInitializer, PyInitializer
 from dynet_cy.model.weights import Weights
-from dynet_cy.nn.layer import Layer, activation, share
+from dynet_cy.nn.layer import Layer, activation, set_uniform, share
 from dynet_cy.ops import api as ops
 
 __all__ = ["Activation", "Dropout", "Embedding", "GatedLinear", "Highway", "LayerNorm", "Linear", "RMSNorm"]
@@ -32,6 +32,7 @@ class Linear(Layer):
         output_dim: length of those of the result
         model: where the parameters go
         bias: whether there is b (default: yes)
+        init: "pytorch" for the initial values of PyTorch; see `Layer.initialize`. Default: those above
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -44,12 +45,24 @@ class Linear(Layer):
         ((2, 5), 1)
     """
 
-    def __init__(self, input_dim: int, output_dim: int, model: ParameterCollection, bias: bool = True) -> None:
+    def __init__(
+        self,
+        input_dim: int,
+        output_dim: int,
+        model: ParameterCollection,
+        bias: bool = True,
+        *,
+        init: str | None = None,
+    ) -> None:
         self.input_dim = self._size(input_dim, "input_dim")
         self.output_dim = self._size(output_dim, "output_dim")
         super().__init__(model, (self.input_dim, self.output_dim, bool(bias)))
         self.W = self._matrix(self.output_dim, self.input_dim)
         self.b = self._vector(self.output_dim) if bias else None
+        self._set_init(init)
+
+    def _as_pytorch(self) -> None:
+        set_uniform(self.input_dim**-0.5, self.W, self.b)
 
     def __call__(self, x: Input) -> Expression:
         """W x + b.
@@ -107,7 +120,7 @@ class Embedding(Layer):
         model: ParameterCollection,
         padding: int | None = None,
         frozen: bool = False,
-        init: PyInitializer | float | npt.NDArray[Any] | None = None,
+        init: PyInitializer | float | npt.NDArray[Any] | str | None = None,
     ) -> None:
         self.size = self._size(size, "size")
         self.dim = self._size(dim, "dim")
@@ -115,9 +128,14 @@ class Embedding(Layer):
             raise ValueError(f"Embedding: argument padding: expected a number from 0 to {size - 1}, got {padding!r}")
         super().__init__(model, (self.size, self.dim, padding, bool(frozen)))
         self.padding = padding
-        values = NormalInitializer() if init is None else init
+        values = NormalInitializer() if init is None or isinstance(init, str) and init == "pytorch" else init
         self.table = self.collection.add_lookup_parameters((self.size, self.dim), values, "table")
         self.table.set_updated(not frozen)
+
+    def _as_pytorch(self) -> None:
+        shape = (self.size, self.dim)
+        values = ParameterCollection().add_lookup_parameters(shape, init=NormalInitializer()).as_array()
+        self.table.init_from_array(values)
 
     @classmethod
     def from_numpy(
@@ -430,6 +448,7 @@ class GatedLinear(Layer):
         model: where the parameters go
         activation: the name of f; see `Activation`
         bias: whether there are b and c (default: yes)
+        init: "pytorch" for the initial values of PyTorch; see `Layer.initialize`. Default: those above
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -449,11 +468,14 @@ class GatedLinear(Layer):
         model: ParameterCollection,
         activation: str = "logistic",
         bias: bool = True,
+        *,
+        init: str | None = None,
     ) -> None:
         super().__init__(model, (input_dim, output_dim, activation, bool(bias)))
         self.value = Linear(input_dim, output_dim, self.collection, bias)
         self.gate = Linear(input_dim, output_dim, self.collection, bias)
         self.activation = Activation(activation)
+        self._set_init(init)
 
     def __call__(self, x: Input) -> Expression:
         """(W x + b) * f(V x + c).

@@ -5,22 +5,29 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import dis
 import inspect
 import re
 import sys
 import threading
 import warnings
-import weakref
 from collections.abc import Iterator
-from types import CodeType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
+from dynet_cy.core.cells import assignment, take_place_of_former
 from dynet_cy.core.equivalents import Elsewhere, of_arguments
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
-from dynet_cy.model.collection import are_beside, hold, is_unnamed, name_members, remove_unheld, rolled_back, take_place
+from dynet_cy.model.collection import (
+    are_beside,
+    hold,
+    is_unnamed,
+    name_members,
+    remove_unheld,
+    rolled_back,
+    stored,
+    take_place,
+)
 from dynet_cy.nn.scopes import open_scopes
 
 __all__: list[str] = []
@@ -57,14 +64,6 @@ def all_parts(layer: Any) -> Iterator[tuple[Any, str]]:
     """The parameters, layers and builders in all attributes of a layer, with their names."""
     for name, value in attributes(layer).items():
         yield from parts(value, name)
-
-
-def stored(part: Any) -> Any:
-    """The collection of a layer or builder; a parameter itself; None for anything else."""
-    if isinstance(part, (Parameters, LookupParameters)):
-        return part
-    method = getattr(type(part), "param_collection", None)
-    return None if method is None else method(part)
 
 
 def note_parts(layer: Any) -> None:
@@ -111,8 +110,6 @@ def replace_part(layer: Any, name: str, before: Any, value: Any) -> None:
 # ---- constructors
 
 _local = threading.local()
-# The module's code, or that of a cell, by which a layer was made, for the collections of layers.
-_executions: weakref.WeakKeyDictionary[ParameterCollection, CodeType] = weakref.WeakKeyDictionary()
 
 
 def begin_in(model: ParameterCollection) -> None:
@@ -145,7 +142,7 @@ class LayerType(abc.ABCMeta):
             if wrong:
                 raise TypeError(wrong)
         stacks = _local.__dict__.setdefault("stacks", [])
-        place = None if stacks else _assignment(sys._getframe(1))
+        place = None if stacks else assignment(sys._getframe(1))
         with contextlib.ExitStack() as stack:
             stacks.append(stack)
             try:
@@ -168,7 +165,7 @@ class LayerType(abc.ABCMeta):
         note_parts(layer)
         object.__setattr__(layer, "_constructed", True)
         if place is not None:
-            _take_place_of_former(layer, place)
+            take_place_of_former(layer, place, stored, are_beside, take_place)
         return made
 
 
@@ -182,61 +179,3 @@ class NotBegun:
 
     def __get__(self, layer: Any, cls: type) -> Any:
         raise AttributeError(not_begun(cls))
-
-
-# ---- cells of notebooks that run again
-
-_ONLY_THE_VARIABLE = 3  # references to an object that a variable, another one here, and a call refer to
-
-
-class _Assignment(NamedTuple):
-    """A statement of a module, or of a cell, that is running and will assign a variable."""
-
-    variable: str
-    namespace: Any
-    code: CodeType
-
-
-def _assignment(frame: Any) -> _Assignment | None:
-    """The assignment that a module's own code, or a cell, is computing; None if it is another statement."""
-    while frame is not None and frame.f_code.co_name != "<module>":
-        frame = frame.f_back
-    if frame is None:
-        return None
-    code, argument = frame.f_code.co_code, 0
-    for at in range(frame.f_lasti, len(code), 2):
-        argument = argument << 8 | code[at + 1]
-        name = dis.opname[code[at]]
-        if name in ("STORE_NAME", "STORE_GLOBAL"):
-            return _Assignment(frame.f_code.co_names[argument], frame.f_locals, frame.f_code)
-        if name in ("POP_TOP", "RETURN_VALUE"):  # the end of an expression that is a statement
-            return None
-        if name != "EXTENDED_ARG":
-            argument = 0
-    return None
-
-
-def _take_place_of_former(layer: Any, place: _Assignment) -> None:
-    """Replace the layer in the variable that this one is about to be assigned to, if another cell, or the same one at
-    another time, assigned it, and both belong to the same collection.
-
-    In one run of a program or cell the model may have both: a warning, if only the variable refers to the former one.
-    """
-    _executions[layer.collection] = place.code
-    former = place.namespace.get(place.variable)
-    same = (type(former).__module__, type(former).__qualname__) == (type(layer).__module__, type(layer).__qualname__)
-    old = stored(former) if same else None
-    if old is None or not are_beside(layer.collection, old):
-        return
-    what = f"{type(layer).__name__} {place.variable} was made again"
-    if _executions.get(old, place.code) is not place.code:
-        take_place(layer.collection, old)
-        message = f"{what}: it takes the place of the former one, whose parameters are removed from the model"
-    elif sys.getrefcount(former) <= _ONLY_THE_VARIABLE:
-        message = (
-            f"{what}, and the model has the parameters of the former one too, to which nothing refers any more; "
-            f"`collection.remove({place.variable})` before this line removes them"
-        )
-    else:
-        return
-    warnings.warn(message, stacklevel=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Union
 
@@ -10,7 +11,7 @@ from dynet_cy.functions.convolutions import conv_transpose1d
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.weights import Weights
-from dynet_cy.nn.layer import Layer
+from dynet_cy.nn.layer import Layer, set_uniform
 from dynet_cy.ops import api as ops
 from dynet_cy.ops.registry import DimensionError
 
@@ -38,6 +39,7 @@ class Conv1d(Layer):
         bias: whether there is b
         groups: the number of groups into which the rows of x and of the result are divided; a group of the result only
             depends on the same group of x
+        init: "pytorch" for the initial values of PyTorch; see `Layer.initialize`. Default: those above
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -62,6 +64,8 @@ class Conv1d(Layer):
         dilation: int = 1,
         bias: bool = True,
         groups: int = 1,
+        *,
+        init: str | None = None,
     ) -> None:
         self.input_dim = self._size(input_dim, "input_dim")
         self.output_dim = self._size(output_dim, "output_dim")
@@ -76,6 +80,10 @@ class Conv1d(Layer):
         super().__init__(model, (*sizes, self.stride, padding, self.dilation, bool(bias), self.groups))
         self.W = self._matrix(self.output_dim, self.width * self.input_dim // self.groups)
         self.b = self._vector(self.output_dim) if bias else None
+        self._set_init(init)
+
+    def _as_pytorch(self) -> None:
+        set_uniform((self.width * self.input_dim // self.groups) ** -0.5, self.W, self.b)
 
     def __call__(self, x: Input) -> Expression:
         """The result for each window.
@@ -147,6 +155,7 @@ class Conv2d(Layer):
         bias: whether there is b
         dilation: the distance between neighbouring rows and columns of a filter, or one number for both
         groups: the number of groups of channels, each of which is filtered separately
+        init: "pytorch" for the initial values of PyTorch; see `Layer.initialize`. Default: those above
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -171,6 +180,8 @@ class Conv2d(Layer):
         bias: bool = True,
         dilation: Pair = 1,
         groups: int = 1,
+        *,
+        init: str | None = None,
     ) -> None:
         self.input_channels = self._size(input_channels, "input_channels")
         self.output_channels = self._size(output_channels, "output_channels")
@@ -190,6 +201,10 @@ class Conv2d(Layer):
         shape = (*self.size, self.input_channels // self.groups, self.output_channels)
         self.W = self.collection.add_parameters(shape, init="glorot", name="W")
         self.b = self._vector(self.output_channels) if bias else None
+        self._set_init(init)
+
+    def _as_pytorch(self) -> None:
+        set_uniform(math.prod(self.W.shape[:3]) ** -0.5, self.W, self.b)
 
     def __call__(self, x: Input) -> Expression:
         """The filtered image.
@@ -235,6 +250,7 @@ class ConvTranspose2d(Layer):
         bias: whether there is b
         dilation: the distance between neighbouring rows and columns of a filter, or one number for both
         groups: the number of groups of channels, each of which is processed separately
+        init: "pytorch" for the initial values of PyTorch; see `Layer.initialize`. Default: those above
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -259,6 +275,8 @@ class ConvTranspose2d(Layer):
         bias: bool = True,
         dilation: Pair = 1,
         groups: int = 1,
+        *,
+        init: str | None = None,
     ) -> None:
         self.input_channels = self._size(input_channels, "input_channels")
         self.output_channels = self._size(output_channels, "output_channels")
@@ -273,6 +291,10 @@ class ConvTranspose2d(Layer):
         shape = (*self.size, self.output_channels // self.groups, self.input_channels)
         self.W = self.collection.add_parameters(shape, init="glorot", name="W")
         self.b = self._vector(self.output_channels) if bias else None
+        self._set_init(init)
+
+    def _as_pytorch(self) -> None:
+        set_uniform(math.prod(self.W.shape[:3]) ** -0.5, self.W, self.b)
 
     def __call__(self, x: Input) -> Expression:
         """The larger image.
@@ -318,6 +340,7 @@ class ConvTranspose1d(Layer):
         bias: whether there is b
         dilation: the distance, in columns of the result, between neighbouring columns of a filter
         groups: the number of groups into which the rows of x and of the result are divided
+        init: "pytorch" for the initial values of PyTorch; see `Layer.initialize`. Default: those above
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -342,6 +365,8 @@ class ConvTranspose1d(Layer):
         bias: bool = True,
         dilation: int = 1,
         groups: int = 1,
+        *,
+        init: str | None = None,
     ) -> None:
         self.input_dim = self._size(input_dim, "input_dim")
         self.output_dim = self._size(output_dim, "output_dim")
@@ -356,6 +381,10 @@ class ConvTranspose1d(Layer):
         shape = (self.output_dim // self.groups, self.width, self.input_dim)
         self.W = self.collection.add_parameters(shape, init="glorot", name="W")
         self.b = self._vector(self.output_dim) if bias else None
+        self._set_init(init)
+
+    def _as_pytorch(self) -> None:
+        set_uniform(math.prod(self.W.shape[:2]) ** -0.5, self.W, self.b)
 
     def __call__(self, x: Input) -> Expression:
         """The longer matrix.

@@ -19,8 +19,8 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.collection import load_arrays, named
 from dynet_cy.model.matching import Matched, Renaming
-from dynet_cy.model.parameters import settled_array
-from dynet_cy.model.weights import Weights
+from dynet_cy.model.parameters import set_array, settled_array
+from dynet_cy.model.weights import Weights, uniform
 from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
 from dynet_cy.nn.construction import (
     LayerType,
@@ -272,6 +272,41 @@ class Layer(metaclass=LayerType):
         """
         return load_arrays(self._whole_collection(), state, strict, prefix, rename, ".")
 
+    def initialize(self: Self, init: str) -> Self:
+        """Give all parameters of the layer, and of all in it, new initial values.
+
+        Args:
+            init: "pytorch": the distributions that PyTorch's layers of the same kind begin with, such as numbers
+                uniform in ±1/sqrt(n) for a `Linear` with n inputs; layers that PyTorch does not have stay as they are.
+                The same word as the argument `init` of layers.
+
+        Returns:
+            The layer.
+
+        Raises:
+            ValueError: another word
+
+        Example:
+            >>> import dynet_cy as dy
+            >>> net = dy.nn.Sequential([(dy.nn.Linear, 100, 8), "tanh"], dy.Model()).initialize("pytorch")
+            >>> bool((abs(net[0].W.as_array()) <= 0.1).all()), bool(net[0].b.as_array().any())
+            (True, True)
+        """
+        if init != "pytorch":
+            raise ValueError(f'{type(self).__name__}: argument init: expected "pytorch", got {init!r:.80}')
+        self._as_pytorch()
+        return self
+
+    def _set_init(self, init: str | None) -> None:
+        """The argument `init` of a constructor."""
+        if init is not None:
+            self.initialize(init)
+
+    def _as_pytorch(self) -> None:
+        """Set the initial values of PyTorch."""
+        for part in self.sublayers():
+            part._as_pytorch()
+
     def _saved_name(self, name: str) -> str:
         """The name in the collection of a part of the layer, from that of its attribute, such as `layers/0`."""
         return name
@@ -371,6 +406,13 @@ class Layer(metaclass=LayerType):
     def _repr_html_(self) -> str:
         """Its parts, and a table of its parameters, for notebooks."""
         return f"<pre>{html.escape(repr(self))}</pre>{self.collection._repr_html_()}"
+
+
+def set_uniform(bound: float, *parameters: Parameters | None) -> None:
+    """Set values that are uniform between -bound and bound."""
+    for parameter in parameters:
+        if parameter is not None:
+            set_array(parameter, uniform(parameter.shape(), bound))
 
 
 def activation(name: Any, layer: str) -> Callable[[Expression], Expression]:

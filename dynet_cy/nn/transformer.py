@@ -87,6 +87,8 @@ class _Block(Layer):
         head_dim: int | None = None,
         window: int | None = None,
         base: Base = 10000.0,
+        *,
+        init: str | None = None,
     ) -> None:
         self.dim = self._size(dim, "dim")
         self.heads = self._size(heads, "heads")
@@ -115,6 +117,7 @@ class _Block(Layer):
             self.linear1 = Linear(dim, hidden_dim, self.collection, self.bias)
         self.linear2 = Linear(hidden_dim, dim, self.collection, self.bias)
         self.norms = [_norm(norm, self, eps) for _ in range(self._sublayers)]
+        self._set_init(init)
 
     _sublayers = 2
 
@@ -175,6 +178,7 @@ class TransformerEncoderLayer(_Block):
             improve Transformer", 2020)
         bias: whether linear layers, attention and layer norms have b
         kv_heads, head_dim, window, base: see `MultiHeadAttention`
+        init: "pytorch" for the initial values of PyTorch; see `Layer.initialize`. Default: those above
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -235,7 +239,7 @@ class TransformerDecoderLayer(_Block):
 
     Args:
         dim, heads, hidden_dim, model, dropout, activation, norm_first: see `TransformerEncoderLayer`
-        eps, max_distance, attention_dropout, hidden_dropout, activation_dropout: see `TransformerEncoderLayer`
+        eps, max_distance, attention_dropout, hidden_dropout, activation_dropout, init: see `TransformerEncoderLayer`
         norm, gated, bias, kv_heads, head_dim, base: see `TransformerEncoderLayer`
         positions: those of the self-attention; the attention to the memory has none
 
@@ -336,6 +340,8 @@ class _Stack(Layer):
         head_dim: int | None = None,
         window: int | None = None,
         base: Base = 10000.0,
+        *,
+        init: str | None = None,
     ) -> None:
         count = self._size(layers, "layers")
         options = (dropout, activation, bool(norm_first), positions, eps, max_distance)
@@ -349,6 +355,7 @@ class _Stack(Layer):
         self.dim, self.bias = dim, bool(bias)
         self.layers = [self._block(dim, heads, hidden_dim, self.collection, *options, *more) for _ in range(count)]
         self.norm = _norm(norm, self, eps) if final else None
+        self._set_init(init)
 
     def _called(self, layer: Any, x: Expression, *args: Input, **settings: Any) -> Expression:
         y: Expression = checkpoint(layer, x, *args, **settings) if self.checkpoint else layer(x, *args, **settings)
@@ -370,7 +377,7 @@ class TransformerEncoder(_Stack):
     Args:
         layers: number of layers, at least 1
         dim, heads, hidden_dim, model, dropout, activation, norm_first, positions: see `TransformerEncoderLayer`
-        eps, max_distance, attention_dropout, hidden_dropout, activation_dropout: see `TransformerEncoderLayer`
+        eps, max_distance, attention_dropout, hidden_dropout, activation_dropout, init: see `TransformerEncoderLayer`
         norm, gated, bias, kv_heads, head_dim, base: see `TransformerEncoderLayer`
         final_norm: whether a `LayerNorm` follows; None, the default, for yes with `norm_first` and else no
         checkpoint: whether calls drop the values within layers and compute them again in backward, for less memory; see
@@ -453,7 +460,7 @@ class TransformerDecoder(_Stack):
     Args:
         layers: number of layers, at least 1
         dim, heads, hidden_dim, model, dropout, activation, norm_first, positions: see `TransformerDecoderLayer`
-        eps, max_distance, attention_dropout, hidden_dropout, activation_dropout: see `TransformerDecoderLayer`
+        eps, max_distance, attention_dropout, hidden_dropout, activation_dropout, init: see `TransformerDecoderLayer`
         final_norm: whether a `LayerNorm` follows; None, the default, for yes with `norm_first` and else no
         checkpoint: whether calls drop the values within layers and compute them again in backward, for less memory; see
             `dynet_cy.checkpoint`. The attribute of this name changes it later. Default: False

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import atexit
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -221,6 +222,7 @@ class Profile(list["OpProfile"]):
         requests: lines of the program that requested values, the most costly first; the text has the first 20
         schedules: how many graphs, or parts of graphs, were scheduled in batches
         reused: how many were not, because the cache had the plan of a graph of the same structure
+        elapsed: seconds from the beginning of the measurement to its end; 0 if that is not known
         memory: what the graph held that held most, in bytes: `values`, `gradients`, `scratch`, `nodes`, and `by_value`,
             the values by operation and line, the largest first; None if nothing ran
 
@@ -238,6 +240,7 @@ class Profile(list["OpProfile"]):
     dropped: int = 0
     schedules: int = 0
     reused: int = 0
+    elapsed: float = 0.0
     memory: GraphUsage | None = None
 
     def save_timeline(self, filename: FileName) -> None:
@@ -287,6 +290,33 @@ class Profile(list["OpProfile"]):
                 found[names[span.kind]] = found.get(names[span.kind], 0.0) + span.end - span.begin
         return {name: found[name] for name in names.values() if name in found}
 
+    @property
+    def outside(self) -> float:
+        """Seconds outside of operations, and of what `beside` lists: the program's own Python. Without a timeline the
+        making of nodes, scheduling and updates are in it, too.
+
+        Example:
+            >>> with profiling.measure() as profile:
+            ...     value = dy.tanh(dy.inputVector([1, 2])).npvalue()
+            >>> 0 < profile.outside < profile.elapsed
+            True
+        """
+        return max(0.0, self.elapsed - sum(row.seconds for row in self) - sum(self.beside().values()))
+
+    def outside_text(self) -> str:
+        """`outside` in words, with its share of the time; empty if that is not known.
+
+        Example:
+            >>> with profiling.measure() as profile:
+            ...     value = dy.tanh(dy.inputVector([1, 2])).npvalue()
+            >>> profile.outside_text()
+            "...% of the time is the program's own Python, with the making of nodes, scheduling and updates"
+        """
+        if not self.elapsed:
+            return ""
+        more = "" if self.timeline else ", with the making of nodes, scheduling and updates"
+        return f"{self.outside / self.elapsed:.0%} of the time is the program's own Python{more}"
+
     def save_report(self, filename: FileName, title: str = "Profile") -> None:
         """Write a report that any browser shows, with no server and no network.
 
@@ -327,6 +357,8 @@ class Profile(list["OpProfile"]):
             )
         lines.append(f"{1e3 * total:12.3f}          in all")
         lines += [f"{1e3 * seconds:12.3f}          {name}" for name, seconds in self.beside().items()]
+        if self.elapsed:
+            lines.append(f"{1e3 * self.outside:12.3f}          outside of them: {self.outside_text()}")
         for line in self.lines[:_MOST_LINES]:
             share = line.seconds / total if total else 0.0
             lines.append(
@@ -402,6 +434,11 @@ class Profile(list["OpProfile"]):
         )
         return "; ".join(words)
 
+    def _advice(self, row: RequestProfile) -> str:
+        """The hint of a line that requested values; what `batched_map` does not make faster is said with it."""
+        own = self.outside_text() if "batched_map" in row.hint else ""
+        return f"{row.hint}; {own}, which it does not make faster" if own else row.hint
+
     def _requests_text(self) -> list[str]:
         if not self.requests:
             return []
@@ -413,7 +450,7 @@ class Profile(list["OpProfile"]):
                 f"{row.nodes / row.passes:9.1f}  {where}"
             )
             if row.hint:
-                lines.append(f"{'':53}{row.hint}")
+                lines.append(f"{'':53}{self._advice(row)}")
         if len(self.requests) > _MOST_LINES:
             lines.append(f"{'':12} and {len(self.requests) - _MOST_LINES:,} lines more")
         return lines
@@ -458,7 +495,13 @@ def profile() -> Profile:
         >>> isinstance(profiling.profile(), profiling.Profile)
         True
     """
-    return Profile()._measured()
+    return _since(Profile()._measured(), _began)
+
+
+def _since(profile: Profile, began: float) -> Profile:
+    """The profile, with the time that has passed since then."""
+    profile.elapsed = time.perf_counter() - began if began else 0.0
+    return profile
 
 
 @contextmanager
@@ -491,9 +534,11 @@ def measure(lines: bool = False, timeline: bool = False) -> Iterator[Profile]:
     _watch.set_level(max(before, 1))
     if lines:
         _origin.switch(True)
+    began = time.perf_counter()
     try:
         yield result
     finally:
+        _since(result, began)
         if lines:
             _origin.switch(False)
         _watch.set_level(before)
@@ -504,6 +549,7 @@ def measure(lines: bool = False, timeline: bool = False) -> Iterator[Profile]:
 
 
 _at_exit = False
+_began = 0.0  # when measuring began for the whole process
 
 
 def set_level(level: int) -> None:
@@ -520,10 +566,12 @@ def set_level(level: int) -> None:
         >>> value = dy.tanh(dy.inputVector([1, 2])).npvalue()
         >>> profiling.set_level(0)
     """
-    global _at_exit
+    global _at_exit, _began
     if level < 0:
         raise ValueError(f"the level of profiling must be at least 0, not {level}")
     _watch.set_level(level)
+    if not level or not _began:
+        _began = time.perf_counter() if level else 0.0
     if level and not _at_exit:
         atexit.register(_report)
         _at_exit = True

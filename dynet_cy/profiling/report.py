@@ -194,6 +194,7 @@ def _summary(profile: Profile) -> str:
     calls = sum(row.calls for row in profile if row.way == "forward")
     facts = [f"{time_text(total)} in operations", f"{nodes:,} nodes forward in {calls:,} calls"]
     facts += [f"{time_text(seconds)} {name}" for name, seconds in profile.beside().items()]
+    facts += [profile.outside_text()] if profile.elapsed else []
     if profile.schedules or profile.reused:
         facts.append(f"{profile.schedules:,} schedules made, {profile.reused:,} used again")
     if profile.dropped:
@@ -234,7 +235,7 @@ def _requests(profile: Profile) -> str:
             f"{row.passes:,}",
             f"{row.values:,}",
             f"{row.nodes:,}",
-            row.hint,
+            profile._advice(row),
         ]
         for row in profile.requests
     ]

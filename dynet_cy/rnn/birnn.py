@@ -4,14 +4,14 @@ IEEE Transactions on Signal Processing 45 (1997)."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Callable
+from typing import Any, Callable, overload
 
-from dynet_cy.functions.arguments import Input, as_input
+from dynet_cy.functions.arguments import Input, as_input, by_columns, columns
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
 from dynet_cy.ops.api import concatenate
-from dynet_cy.rnn.builder import _RNNBuilder, outline, positive_integer
+from dynet_cy.rnn.builder import _RNNBuilder, outline, positive_integer, take_place_of_former
 from dynet_cy.rnn.pytorch import LikePyTorch
 from dynet_cy.rnn.state import RNNState, in_scope_of
 
@@ -75,6 +75,7 @@ class BiRNNBuilder(LikePyTorch):
             self.model = model.add_subcollection("birnn")
             self.builder_layers = list(builder_layers)
             self._set_checkpoint(checkpoint)
+            take_place_of_former(self)
             return
         layers = positive_integer(num_layers, "BiRNNBuilder", "num_layers")
         size = positive_integer(input_dim, "BiRNNBuilder", "input_dim")
@@ -93,6 +94,7 @@ class BiRNNBuilder(LikePyTorch):
             self.builder_layers.append((forward, backward))
             size = hidden
         self._set_checkpoint(checkpoint)
+        take_place_of_former(self)
 
     def _set_checkpoint(self, value: bool | int | None) -> None:
         if value is not None:
@@ -105,7 +107,8 @@ class BiRNNBuilder(LikePyTorch):
         to this position, and of the backward network, after the inputs from the end back to it. `[]` for no inputs.
 
         Args:
-            es: the inputs, each of shape (input_dim,): expressions, arrays, or lists of numbers
+            es: the inputs, each of shape (input_dim,): expressions, arrays, or lists of numbers; or an expression of
+                shape ``{input_dim,n}``, with a column for each
 
         Example:
             >>> rnn = dy.BiRNNBuilder(1, 3, 8, model, dy.LSTMBuilder)
@@ -113,7 +116,8 @@ class BiRNNBuilder(LikePyTorch):
             >>> forward.output().dim()
             ((4,), 1)
         """
-        return in_scope_of(self, self._states, _read(es, "add_inputs"))
+        xs = columns(es, self._rows, "BiRNNBuilder.add_inputs") if isinstance(es, Expression) else es
+        return in_scope_of(self, self._states, _read(xs, "add_inputs"))
 
     def _states(self, xs: list[Expression]) -> list[tuple[RNNState, RNNState]]:
         xs = self._run_layers(xs, self.builder_layers[:-1])
@@ -122,18 +126,36 @@ class BiRNNBuilder(LikePyTorch):
         backward_states = backward.initial_state().add_inputs(reversed(xs))
         return list(zip(states, reversed(backward_states)))
 
-    def transduce(self, es: Iterable[Input]) -> list[Expression]:
+    @overload
+    def transduce(self, es: Expression) -> Expression: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def transduce(self, es: Iterable[Input]) -> list[Expression]: ...
+
+    def transduce(self, es: Any) -> Any:
         """The outputs of the top layer at each position, each of shape (hidden_dim,); `[]` for no inputs.
 
         Args:
-            es: the inputs, each of shape (input_dim,): expressions, arrays, or lists of numbers
+            es: the inputs, each of shape (input_dim,): expressions, arrays, or lists of numbers; or an expression of
+                shape ``{input_dim,n}``, with a column for each
+
+        Returns:
+            A list of expressions; for a matrix, an expression of shape ``{hidden_dim,n}``.
 
         Example:
             >>> rnn = dy.BiRNNBuilder(1, 3, 8, model, dy.LSTMBuilder)
             >>> rnn.transduce([dy.inputVector([1, 2, 3])])[0].dim()
             ((8,), 1)
         """
+        if isinstance(es, Expression):
+            outputs = sum(builder.hidden_dim for builder in self.builder_layers[-1])
+            return by_columns(self.transduce, es, self._rows, outputs, "BiRNNBuilder.transduce")
         return in_scope_of(self, self._run_layers, _read(es, "transduce"), self.builder_layers)
+
+    @property
+    def _rows(self) -> int:
+        """The length of the inputs."""
+        return self.builder_layers[0][0].input_dim
 
     def _run_layers(self, xs: list[Expression], layers: Pairs) -> list[Expression]:
         for forward, backward in layers:

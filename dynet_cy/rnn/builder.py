@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Optional, TypeVar
+from typing import Any, ClassVar, Optional, TypeVar, overload
 
+from dynet_cy.core.cells import settle
+from dynet_cy.functions.arguments import Input
 from dynet_cy.graph import Expression, StaleExpressionError, cg_version
 from dynet_cy.model import ParameterCollection, Parameters
+from dynet_cy.model.collection import are_beside, stored, take_place
 from dynet_cy.model.weights import Array
 from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
 from dynet_cy.ops.api import inputVector, random_bernoulli
@@ -93,6 +97,7 @@ class _RNNBuilder(LikePyTorch):
         self._parameters = [
             self._add_layer(model, self.hidden_dim if layer else self.input_dim) for layer in range(self.layers)
         ]
+        take_place_of_former(self)
 
     @property
     def checkpoint(self) -> bool | int:
@@ -202,14 +207,22 @@ class _RNNBuilder(LikePyTorch):
             return binding.start
         return self._set_s(binding.start, vecs, "initial_state", "vecs")
 
-    def transduce(self, xs: Iterable[Expression]) -> list[Expression]:
+    @overload
+    def transduce(self, xs: Expression) -> Expression: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def transduce(self, xs: Iterable[Input]) -> list[Expression]: ...
+
+    def transduce(self, xs: Any) -> Any:
         """The outputs of the top layer at each position, from a new initial state; `[]` for no inputs.
 
         Args:
-            xs: the inputs, each of shape (input_dim,)
+            xs: the inputs, each of shape (input_dim,); or an expression of shape ``{input_dim,n}``, with a column for
+                each
 
         Returns:
-            As many expressions as inputs: ``initial_state().transduce(xs)``.
+            As many expressions as inputs, ``initial_state().transduce(xs)``; for a matrix, one of shape
+            ``{hidden_dim,n}``.
 
         Example:
             >>> rnn = dy.LSTMBuilder(1, 3, 8, model)
@@ -476,6 +489,14 @@ class _RNNBuilder(LikePyTorch):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {outline(self.spec)}>"
+
+
+def take_place_of_former(builder: Any) -> None:
+    """Replace the builder that a cell of a notebook has made in the same variable before; called by constructors."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_locals.get("self") is builder:
+        frame = frame.f_back
+    settle(builder, frame, stored, are_beside, take_place)
 
 
 def outline(spec: Sequence[Any]) -> str:

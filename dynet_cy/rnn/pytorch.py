@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dynet_cy.core.equivalents import KnownArguments
 from dynet_cy.files.textfile import ModelMismatchError
 from dynet_cy.model.parameters import settled_array
-from dynet_cy.model.weights import Array, Weights
+from dynet_cy.model.weights import Array, Weights, uniform
 
 if TYPE_CHECKING:
     from dynet_cy.rnn.builder import _RNNBuilder
@@ -72,6 +72,15 @@ class LikePyTorch(KnownArguments):
                 b_ih = b_hh = np.zeros(rows, np.float32)
             for parameter, array in zip(parameters, builder._from_pytorch(w_ih, w_hh, b_ih, b_hh)):
                 weights.put(parameter, array)
+
+    def _as_pytorch(self) -> None:
+        """Set the initial values of PyTorch, uniform in ±1/sqrt(hidden_dim), if it has such a network."""
+        hidden_dim = self._pytorch_parts()[0][0].hidden_dim
+        try:
+            arrays = self.pytorch_state_dict()
+        except NotImplementedError:
+            return
+        self.load_pytorch({name: uniform(array.shape, hidden_dim**-0.5) for name, array in arrays.items()})
 
     def pytorch_state_dict(self, prefix: str = "", cell: bool = False) -> dict[str, npt.NDArray[np.float32]]:
         """The parameters as PyTorch's network has them: by its names, in its order of gates, as new arrays. The bias is

@@ -24,7 +24,7 @@ from dynet_cy.ops.api import (
     select_rows,
     zeros,
 )
-from dynet_cy.rnn.builder import positive_integer
+from dynet_cy.rnn.builder import positive_integer, take_place_of_former
 
 __all__ = ["ClassFactoredSoftmaxBuilder", "SoftmaxBuilder", "StandardSoftmaxBuilder"]
 
@@ -68,6 +68,7 @@ class SoftmaxBuilder:
             raise refused(name, "pc", pc)
         self.bias = bool(bias)
         self._collection = pc.add_subcollection(self._collection_name)
+        take_place_of_former(self)
 
     def _affine(self, classes: int) -> _Affine:
         w = self._collection.add_parameters((classes, self.rep_dim))

@@ -1,5 +1,5 @@
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, overload
 
 from dynet_cy.functions.arguments import Input
 from dynet_cy.graph import Expression
@@ -74,6 +74,10 @@ class RNNState:
         """The state after one more input."""
     def add_inputs(self, xs: Iterable[Input]) -> list[RNNState]:
         """The states after each of the inputs, added one after the other; `[]` for no inputs."""
+    @overload
+    def transduce(self, xs: Expression) -> Expression:  # type: ignore[overload-overlap]
+        """The outputs after each of the inputs, added one after the other; `[]` for no inputs."""
+    @overload
     def transduce(self, xs: Iterable[Input]) -> list[Expression]:
         """The outputs after each of the inputs, added one after the other; `[]` for no inputs."""
     # None of a state that has had no input.

@@ -23,7 +23,7 @@ from dynet_cy.ops.recurrent cimport (
     set_logistic, set_tree, simple_step,
 )
 
-from dynet_cy.functions.arguments import as_input
+from dynet_cy.functions.arguments import as_input, by_columns, columns
 from dynet_cy.graph.regions import drop_between
 from dynet_cy.ops.elementwise import esum
 from dynet_cy.ops.inputs import zeros
@@ -409,7 +409,8 @@ cdef class RNNState:
         If you only need the outputs, use `transduce`, which is faster.
 
         Args:
-            xs: the inputs, one for each step, as for `add_input`.
+            xs: the inputs, one for each step, as for `add_input`; or an expression of shape ``{input_dim,n}``, with a
+                column for each step
 
         Example:
             >>> state = dy.LSTMBuilder(1, 3, 4, model).initial_state()
@@ -418,12 +419,15 @@ cdef class RNNState:
         """
         cdef list states = []
         cdef RNNState state = self
-        cdef uint32_t every = self._binding.builder._every, first = current_graph().n_nodes, j
+        builder = self._binding.builder
+        if isinstance(xs, Expression):
+            xs = columns(xs, builder.input_dim, f"{type(builder).__name__}.add_inputs")
+        cdef uint32_t every = builder._every, first = current_graph().n_nodes, j
         for j, x in enumerate(xs):
             try:
                 state = state.after(x)
             except (AttributeError, TypeError, DimensionError):
-                read = read_inputs(self._binding.builder, [x], "add_inputs")
+                read = read_inputs(builder, [x], "add_inputs")
                 if read is None:
                     raise
                 state = state.after(read[0])
@@ -446,12 +450,22 @@ cdef class RNNState:
         The same as `[state.output() for state in self.add_inputs(xs)]` (but with other dropout masks, if the builder
         draws one at every step), with fewer objects, and built layer by layer.
 
+        Args:
+            xs: the inputs, one for each step, as for `add_input`; or an expression of shape ``{input_dim,n}``, with a
+                column for each step
+
+        Returns:
+            A list of expressions; for a matrix, an expression of shape ``{hidden_dim,n}``.
+
         Example:
             >>> state = dy.LSTMBuilder(1, 3, 4, model).initial_state()
             >>> [output.dim() for output in state.transduce([dy.inputVector([1, 2, 3]), dy.inputVector([4, 5, 6])])]
             [((4,), 1), ((4,), 1)]
         """
         builder = self._binding.builder
+        if isinstance(xs, Expression):
+            reader = f"{type(builder).__name__}.transduce"
+            return by_columns(self.transduce, xs, builder.input_dim, builder.hidden_dim, reader)
         cdef list inputs = list(xs), read
         if not inputs:
             return []

@@ -10,7 +10,7 @@ from dynet_cy.functions.arguments import Input
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
-from dynet_cy.rnn.builder import positive_integer
+from dynet_cy.rnn.builder import positive_integer, take_place_of_former
 from dynet_cy.rnn.state import child_sum_step, in_scope_of, nary_step
 
 __all__ = ["ChildSumTreeLSTMBuilder", "NaryTreeLSTMBuilder", "TreeState"]
@@ -54,6 +54,7 @@ class _TreeBuilder:
         if not isinstance(model, ParameterCollection):
             raise refused(name, "model", model)
         self._collection = model.add_subcollection(self._collection_name)
+        take_place_of_former(self)
 
     def _weights(self, gates: int, columns: int) -> Parameters:
         return self._collection.add_parameters((gates * self.hidden_dim, columns), init="glorot")

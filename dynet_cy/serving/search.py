@@ -69,9 +69,9 @@ def beam_search(
     batch elements of its expressions. A step of all is one call of `step`; `select_states` reorders the state, so it
     may be any state that this function takes. The best tokens are chosen in the graph: the program waits once a step.
 
-    **One by one**, ``beam_search(step, state, ..., one_by_one=True)``: each partial output has a state of its own, which can be any
-    object. `step` is called for each, through `batched_map`, so all steps are computed together, and those of other
-    searches that run in the same map. Only one sentence, and slower; see docs/decisions.md.
+    **One by one**, ``beam_search(step, state, ..., one_by_one=True)``: each partial output has its own state, which can
+    be any object. `step` is called for each, through `batched_map`, so all steps are computed together, and those of
+    other searches that run in the same map. Only one sentence, and slower; see docs/decisions.md.
 
     Args:
         step: ``step(state, tokens)`` lets a state read tokens and returns the next state and an expression with the log
@@ -165,7 +165,7 @@ def beam_search(
 
 
 def _in_order(step: Any, state: Any, one_by_one: bool) -> tuple[Any, Any, bool]:
-    """The step function, the state, and whether each output has a state of its own, as in calls with the state first."""
+    """The step function, the state, and whether each output has its own, as it has in calls with the state first."""
     if callable(step):
         return step, state, one_by_one
     if not callable(state):

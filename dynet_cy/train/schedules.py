@@ -13,7 +13,7 @@ from dynet_cy.files.schema import COUNT, SHARE, Schema, check, maybe, record
 __all__ = ["CosineSchedule", "LinearSchedule", "PlateauSchedule", "Schedule", "StepSchedule", "WarmupSchedule"]
 
 
-class Schedule(KnownArguments):
+class Schedule:
     """The factor of a trainer's learning rates, as a function of the number of updates made.
 
     Assign it to `Trainer.schedule`; the trainer counts its updates by itself. To write your own, define a subclass with
@@ -66,7 +66,7 @@ class Schedule(KnownArguments):
         """Restore a result of `_values`."""
 
 
-class LinearSchedule(Schedule):
+class LinearSchedule(KnownArguments, Schedule):
     """From 1 to `end` in a straight line, and `end` from then on.
 
     Args:
@@ -103,7 +103,7 @@ class LinearSchedule(Schedule):
         return f"LinearSchedule({self.updates}, end={self.end})"
 
 
-class CosineSchedule(Schedule):
+class CosineSchedule(KnownArguments, Schedule):
     """From 1 to `end` along half a cosine, and `end` from then on (Loshchilov and Hutter 2017, SGDR).
 
     Args:
@@ -140,7 +140,7 @@ class CosineSchedule(Schedule):
         return f"CosineSchedule({self.updates}, end={self.end})"
 
 
-class StepSchedule(Schedule):
+class StepSchedule(KnownArguments, Schedule):
     """Multiplied by `by` every n updates, or after given numbers of updates.
 
     Args:
@@ -188,7 +188,7 @@ class StepSchedule(Schedule):
         return f"StepSchedule({list(self.at) if isinstance(self.at, tuple) else self.at}, by={self.by})"
 
 
-class PlateauSchedule(Schedule):
+class PlateauSchedule(KnownArguments, Schedule):
     """Multiplied by `by` each time `patience` values in a row, passed to `report`, were no better than the best one.
 
     Args:
@@ -262,7 +262,7 @@ class PlateauSchedule(Schedule):
         return f"PlateauSchedule({self.record.settings()}, by={self.by}, least={self.least})"
 
 
-class WarmupSchedule(Schedule):
+class WarmupSchedule(KnownArguments, Schedule):
     """Up to 1 in a straight line, then another schedule, which begins there (Goyal et al. 2017, Accurate, large
     minibatch SGD).
 

@@ -107,7 +107,7 @@ class Training(KnownArguments, Generic[T]):
         for logger in loggers:
             if not isinstance(logger, Logger):
                 raise TypeError(f"Training: a logger is a dynet_cy.loggers.Logger, not {type(logger).__name__}")
-        self.curves = Curves(picture, tensorboard)
+        self.curves = Curves(picture, tensorboard, step="epoch")
         self._loggers = [self.curves, *loggers]
         self.done = 0.0
         self._data, self._epochs, self._patience = data, epochs, patience
@@ -290,6 +290,7 @@ class Epoch(Generic[T]):
         text = ", ".join(f"{name.replace('_', ' ')} {value:{training._shown}}" for name, value in scores.items())
         speed = f"{self._seconds:.1f} s, {self._units / max(self._seconds, 1e-9):.0f} {training._unit}/s"
         print(f"epoch {self.number}: loss {loss:.4f}, {speed}, {training._scored} {text}", flush=True)
+        training.curves.formats.update(dict.fromkeys(scores, training._shown))
         for logger in training._loggers:
             logger.log({"loss": loss, **scores}, self.number)
         better = training.stopping.report(list(scores.values())[-1], extra=training._extra)

@@ -83,6 +83,19 @@ def test_parser_learns_and_parses(script: str, treebank: list[object], tmp_path:
     wanted = write_treebank(tmp_path / "text.conllu", 2, 5).read_text(encoding="utf-8").split("\n\n", 1)[1]
     (tmp_path / "text.conllu").write_text(re.sub(r"\d+\t\w+\t_\t_$", "_\t_\t_\t_", wanted, flags=re.M), "utf-8")
     assert output(script, "parse", "--model", model, tmp_path / "text.conllu", cwd=tmp_path) == wanted
+    done = run(script, "parse", "--model", model, cwd=tmp_path, stdin=(tmp_path / "text.conllu").read_text("utf-8"))
+    assert done.stdout == wanted
+    if script != PARSERS[0]:
+        return  # all read words in the same way
+    words = re.findall(r"^\d+\t(\w+)", wanted.split("\n\n")[0], re.M)
+    (tmp_path / "plain.txt").write_text(" ".join(words) + "\n\n", "utf-8")
+    trees = output(script, "parse", "--model", model, tmp_path / "plain.txt", cwd=tmp_path)
+    rows = [line.split("\t") for line in trees.splitlines() if line]
+    assert [row[1] for row in rows] == words
+    assert {row[3] for row in rows} <= set(re.findall(r"^\d+\t\w+\t_\t(\w+)", wanted, re.M))
+    assert run(script, "parse", "--model", model, cwd=tmp_path, stdin=" ".join(words)).stdout == trees
+    done = run(script, "parse", "--model", model, cwd=tmp_path, stdin="1\tdog\tbad\n")
+    assert (done.returncode, "the standard input, line 1: " in done.stderr) == (1, True)
 
 
 def test_parser_wrong_trees(tmp_path: Path) -> None:

@@ -59,6 +59,9 @@ LAYERS = {
 
 # Layers without a row, and the files of their tests.
 ELSEWHERE = {
+    "LSTM": "test_recurrent_layers.py",
+    "GRU": "test_recurrent_layers.py",
+    "RNN": "test_recurrent_layers.py",
     "Activation": "test_basic_layers.py",
     "BatchNorm": "test_convolution_layers.py",
     "BiaffineAttention": "test_attention_layers.py",

@@ -96,6 +96,54 @@ def test_a_cell_that_runs_again_replaces_its_layer(model, first: str, second: st
 
 
 @pytest.mark.parametrize(
+    ("cell", "names"),
+    [
+        ("x = dy.LSTMBuilder(1, 2, 3, model)", "x"),
+        ("x = dy.BiRNNBuilder(1, 2, 4, model, dy.GRUBuilder)", "x"),
+        ("x = dy.StandardSoftmaxBuilder(2, 3, model)", "x"),
+        ("x = dy.NaryTreeLSTMBuilder(2, 2, 3, model)", "x"),
+        ("x = nn.LSTM(2, 3, model)", "x"),
+        ("x = model.add_parameters((2, 3))", "x"),
+        ("x = model.add_lookup_parameters((2, 3), name='E')", "x"),
+        ("x = model.parameters_from_numpy(__import__('numpy').ones(2))", "x"),
+        ("W, b, E = model.add_parameters((2, 3)), model.add_parameters(2), model.add_lookup_parameters((3, 4))", "WbE"),
+    ],
+)
+def test_builders_and_parameters_follow_the_same_rule(model, cell: str, names: str) -> None:
+    notebook = Notebook(model)
+    notebook.run(cell)
+    keys, before = model.keys(), [notebook.names[name] for name in names]
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="was made again: it takes the place of the former one") as caught:
+            notebook.run(cell + "  # edited")
+        assert [str(w.message).split(" was made")[0].split()[-1] for w in caught] == list(names)
+        assert model.keys() == keys
+        assert not any(notebook.names[name] is old for name, old in zip(names, before))
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("ps = [model.add_parameters(2) for _ in range(2)]", 1),
+        ("ps = {k: dy.GRUBuilder(1, 2, 3, model) for k in 'ab'}", 1),
+        ("class A:\n    def __init__(self):\n        self.W, self.b = map(model.add_parameters, (2, 3))\nps = A()", 1),
+        ("def f():\n    model.add_parameters(2)\n    return model.add_parameters(3)\nps = f()", 1),
+        ("model = dy.ParameterCollection()\nps = [model.add_parameters(2)]", 0),
+        ("for _ in range(2):\n    ps = model.add_parameters(2)\nps = 0", 0),
+    ],
+)
+def test_others_that_are_made_again_are_a_word(model, cell: str, words: int) -> None:
+    notebook = Notebook(model)
+    notebook.run(cell)
+    for _ in range(2):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            notebook.run(cell)
+        says = [str(w.message) for w in caught]
+        assert [text.startswith("ps was made again, and the model has its former") for text in says] == [True] * words
+
+
+@pytest.mark.parametrize(
     ("first", "second"),
     [
         # Two statements of a program, and a loop.
