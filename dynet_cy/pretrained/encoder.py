@@ -145,7 +145,7 @@ class Encoder(Layer):
             spec += (None, head, *([NotWritten()] if self.settings.half_tables else []))
         super().__init__(model, spec)
         self.text: TextReader | None = None
-        self.report = ""
+        self.report = self.advice = ""
         self.checkpoint = False
         self.embeddings = self._make_embeddings()
         self.projection = self._make_projection()
@@ -523,7 +523,8 @@ class Encoder(Layer):
 
     def _reader(self) -> TextReader:
         if self.text is None:
-            raise ValueError(f"{type(self).__name__}: there is no tokenizer: it was made without a folder that has one")
+            message = "there is no tokenizer: it was made without a folder that has one"
+            raise ValueError(f"{type(self).__name__}: {message}{self.advice}")
         return self.text
 
     # ---- training

@@ -30,7 +30,7 @@ from dynet_cy.pretrained.names import older_name
 from dynet_cy.pretrained.t5 import T5
 from dynet_cy.pretrained.tables import HalfTable
 from dynet_cy.pretrained.tensors import Tensors, find_files, open_tensors
-from dynet_cy.pretrained.text import read_tokenizer
+from dynet_cy.pretrained.text import advice, read_tokenizer
 
 __all__ = ["ARCHITECTURES", "load"]
 
@@ -115,7 +115,7 @@ def load(
 
     def fill(encoder: Encoder) -> None:
         _fill(encoder, tensors, prefix, str(file), labels is not None)
-        encoder.text = text
+        encoder.text, encoder.advice = text, "" if text is not None else advice(folder)
 
     # Within the constructor: an encoder that a cell of a notebook made before is replaced by one without errors only.
     top = cls.top_tensor()
