@@ -834,6 +834,11 @@ cdef class Storage:
         p.device = self.device
         self.place(p)
 
+    @property
+    def times_changed(self):
+        """How many times values have changed."""
+        return self.changes.n
+
     def changed(self):
         """Note that values have been written from outside, into the mapping that holds them."""
         for storage in self.everywhere():

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import abc
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Union
+from typing import Any, ClassVar, Union, cast
+from weakref import WeakKeyDictionary
 
-from dynet_cy.graph import Expression
+from dynet_cy.graph import Expression, StaleExpressionError
+from dynet_cy.graph.expressions import cg
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn import Dropout, Embedding, KeysValues, Layer, Linear
 from dynet_cy.ops import api as ops
@@ -19,7 +22,17 @@ from dynet_cy.pretrained.settings import Settings
 __all__ = ["Decoder", "Generator", "Tables"]
 
 State = tuple[KeysValues, ...]
+_matrices = threading.local()  # for each model the matrix for scores in the current graph, and what it was made of
 Ids = Union[Sequence[int], Any]
+
+
+def _is_stale(x: Expression) -> bool:
+    """Whether the graph of an expression was renewed, or went back to before it."""
+    try:
+        x.dim()
+    except StaleExpressionError:
+        return True
+    return False
 
 
 class Tables(Layer):
@@ -94,9 +107,18 @@ class Generator(Encoder):
         return found
 
     def _score_matrix(self) -> Expression | None:
-        """The table of pieces as a matrix, if scores are products with it; it is a copy, so many steps share it."""
-        found: Expression | None = self.embeddings.pieces.table.T if self.tie else None
-        return found
+        """The table of pieces as a matrix, if scores are products with it. It is a copy, so all steps in a graph share
+        it, those of several calls too: only products with one matrix are computed together."""
+        if not self.tie:
+            return None
+        table = self.embeddings.pieces.table
+        kept, values = _matrices.__dict__.setdefault("kept", WeakKeyDictionary()), (cg(), table.storage.times_changed)
+        before, found = kept.get(self, (None, None))
+        if before == values and not _is_stale(found):
+            return cast(Expression, found)
+        made: Expression = table.T
+        kept[self] = values, made
+        return made
 
     def _scores_of(self, x: Expression, matrix: Expression | None = None) -> Expression:
         """The scores of vectors; `matrix`: what `_score_matrix` returns, for steps."""

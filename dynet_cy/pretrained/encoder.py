@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from dynet_cy.pretrained.heads import KINDS, Head, HeadPlan, labels_of
 from dynet_cy.pretrained.names import Table, tensor_name
 from dynet_cy.pretrained.saving import FileName, write_json, write_tensors
 from dynet_cy.pretrained.settings import KEYS, Settings, read_settings
+from dynet_cy.pretrained.tables import NotWritten, piece_table, widened
 from dynet_cy.pretrained.text import Code, Text, TextReader
 from dynet_cy.pretrained.words import POOLS, Mixture, pooled
 from dynet_cy.train import Trainer
@@ -53,7 +55,7 @@ class Embeddings(Layer):
         s = settings
         super().__init__(model)
         self.first_position = first_position or 0
-        self.pieces = Embedding(s.vocabulary, s.embedding_dim, self.collection)
+        self.pieces = piece_table(s, self.collection)
         self.positions = None
         if first_position is not None:
             self.positions = Embedding(s.positions, s.embedding_dim, self.collection)
@@ -89,10 +91,11 @@ class Encoder(Layer):
         fill: is called with the new encoder; if it raises an error, nothing is left in the model
         head: what `scores` computes: None, the default: nothing; "masked": scores of the pieces that may stand in each
             place; "sequence": scores of the labels of a text; "token": scores of the labels of each piece
+        tables: "float32", or "bfloat16" for a table of pieces of half the bytes that is not trained
 
     Raises:
         ModelFileError: a setting is missing or out of its range
-        ValueError: there is no such head
+        ValueError: there is no such head, there are no such tables, or a head for masked pieces needs the table
 
     Attributes:
         settings: what `config.json` says, under the names of this library
@@ -131,15 +134,18 @@ class Encoder(Layer):
         pooler: bool = False,
         fill: Callable[[Encoder], None] | None = None,
         head: str | None = None,
+        tables: str = "float32",
     ) -> None:
         values = json.loads(config) if isinstance(config, str) else config
         self.config = values if isinstance(values, Config) else Config(values)
-        self.settings = self._read_settings()
+        self.settings = dataclasses.replace(self._read_settings(), half_tables=self._half(tables, head))
         self._check_room()
-        spec = (json.dumps(self.config.values), bool(pooler))
-        super().__init__(model, spec if head is None else (*spec, None, head))
+        spec: tuple[Any, ...] = (json.dumps(self.config.values), bool(pooler))
+        if head is not None or self.settings.half_tables:
+            spec += (None, head, *([NotWritten()] if self.settings.half_tables else []))
+        super().__init__(model, spec)
         self.text: TextReader | None = None
-        self.report = ""
+        self.report = self.advice = ""
         self.checkpoint = False
         self.embeddings = self._make_embeddings()
         self.projection = self._make_projection()
@@ -157,6 +163,15 @@ class Encoder(Layer):
         self.eval()
         if fill is not None:
             fill(self)
+
+    def _half(self, tables: str, head: str | None) -> bool:
+        """Whether the table of pieces is in bfloat16."""
+        name = type(self).__name__
+        if tables not in ("float32", "bfloat16"):
+            raise ValueError(f"{name}: argument tables: expected float32 or bfloat16, got {tables!r:.80}")
+        if tables == "bfloat16" and head == "masked":
+            raise ValueError(f"{name}: argument tables: a head for masked pieces multiplies with the table in float32")
+        return tables == "bfloat16"
 
     def _check_room(self) -> None:
         """Check that what the settings say is not larger than the files."""
@@ -457,9 +472,8 @@ class Encoder(Layer):
                 f"{', '.join(KINDS)}"
             )
         x = self(code)
-        found: Expression = self.head(
-            self._text_vector(x) if self.kind == "sequence" else x, self.embeddings.pieces.table
-        )
+        table = self.embeddings.pieces.table if self.kind == "masked" else None
+        found: Expression = self.head(self._text_vector(x) if self.kind == "sequence" else x, table)
         return found
 
     # ---- text
@@ -509,7 +523,8 @@ class Encoder(Layer):
 
     def _reader(self) -> TextReader:
         if self.text is None:
-            raise ValueError(f"{type(self).__name__}: there is no tokenizer: it was made without a folder that has one")
+            message = "there is no tokenizer: it was made without a folder that has one"
+            raise ValueError(f"{type(self).__name__}: {message}{self.advice}")
         return self.text
 
     # ---- training
@@ -598,6 +613,8 @@ class Encoder(Layer):
         for name, array in self.state_dict().items():
             before = "" if name.startswith(_BARE) else prefix
             found[before + self.tensor_name(name)] = self.to_file(name, array)
+        if self.settings.half_tables:
+            found[prefix + self.tensor_name("embeddings.pieces.table")] = widened(self.embeddings.pieces.numbers)
         return found
 
     def to_file(self, parameter: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:

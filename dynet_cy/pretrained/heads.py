@@ -71,18 +71,18 @@ class Head(Layer):
         self.output: Any = None if labels is None else Linear(width, labels, self.collection)
         self.b = self._vector(s.vocabulary) if labels is None else None
 
-    def __call__(self, x: Expression, table: LookupParameters) -> Expression:
+    def __call__(self, x: Expression, table: LookupParameters | None = None) -> Expression:
         """The scores.
 
         Args:
             x: columns, ``{dim,n}`` or ``{dim}``
-            table: the vectors of the pieces
+            table: the vectors of the pieces, for their scores
         """
         if self.dense is not None:
             x = self.activation(self.dense(self.dropout(x) if self.drops_first else x))
         if self.norm is not None:
             x = self.norm(x)
-        if self.b is not None:
+        if table is not None and self.b is not None:
             return products_with_table(x, table) + self.b
         found: Expression = self.output(self.dropout(x))
         return found

@@ -28,8 +28,9 @@ from dynet_cy.pretrained.llama import Llama, Qwen2, Qwen3, SmolLM3
 from dynet_cy.pretrained.modernbert import ModernBert
 from dynet_cy.pretrained.names import older_name
 from dynet_cy.pretrained.t5 import T5
+from dynet_cy.pretrained.tables import HalfTable
 from dynet_cy.pretrained.tensors import Tensors, find_files, open_tensors
-from dynet_cy.pretrained.text import read_tokenizer
+from dynet_cy.pretrained.text import advice, read_tokenizer
 
 __all__ = ["ARCHITECTURES", "load"]
 
@@ -42,7 +43,14 @@ ARCHITECTURES: dict[str, type[Encoder]] = {name: cls for cls in _CLASSES for nam
 """The class for each `model_type`."""
 
 
-def load(path: FileName, model: CollectionOrLayer, *, head: str | None = None, labels: Labels | None = None) -> Encoder:
+def load(
+    path: FileName,
+    model: CollectionOrLayer,
+    *,
+    head: str | None = None,
+    labels: Labels | None = None,
+    tables: str = "float32",
+) -> Encoder:
     """A pretrained encoder from files in Hugging Face's layout, with its tokenizer; nothing is fetched.
 
     The folder has `config.json`, whose `model_type` decides the class; `model.safetensors` or `pytorch_model.bin`, or
@@ -57,6 +65,8 @@ def load(path: FileName, model: CollectionOrLayer, *, head: str | None = None, l
             stand in each place; "sequence": scores of the labels of a text; "token": scores of the labels of each piece
         labels: their number, or their names, for a new head with random numbers in place of that of the files; None,
             the default: the files have a head. Whatever else is missing is an error.
+        tables: for encoders, "bfloat16" for a table of pieces that is kept in half the bytes, and not trained; of XLM-R
+            base, 384 MB in place of 768. Rows become float32 when they are looked up. Default: "float32"
 
     Raises:
         FileNotFoundError: a file is missing
@@ -65,7 +75,8 @@ def load(path: FileName, model: CollectionOrLayer, *, head: str | None = None, l
         ModelMismatchError: a tensor is missing, or has another shape than the settings say
         ImportError: the folder has a tokenizer, and there is no package `tokenizers`
         TypeError: `model` is not a `ParameterCollection`
-        ValueError: there is no such head, or labels are given to another one than those of texts and pieces
+        ValueError: there is no such head, labels are given to another one than those of texts and pieces, there are no
+            such tables, or the table is needed in float32
 
     Example:
         >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
@@ -89,6 +100,8 @@ def load(path: FileName, model: CollectionOrLayer, *, head: str | None = None, l
     cls = _class_of(config)
     if head is not None and issubclass(cls, Generator):
         raise ValueError(f"load: argument head: encoders have one; the head of {cls.__name__} is read if it is there")
+    if tables != "float32" and issubclass(cls, Generator):
+        raise ValueError(f"load: argument tables: {cls.__name__} computes scores with its table in float32")
     if labels is not None:
         config.values = with_labels(config.values, labels)
     file = find_files(folder) if place.is_dir() else place
@@ -102,11 +115,12 @@ def load(path: FileName, model: CollectionOrLayer, *, head: str | None = None, l
 
     def fill(encoder: Encoder) -> None:
         _fill(encoder, tensors, prefix, str(file), labels is not None)
-        encoder.text = text
+        encoder.text, encoder.advice = text, "" if text is not None else advice(folder)
 
     # Within the constructor: an encoder that a cell of a notebook made before is replaced by one without errors only.
     top = cls.top_tensor()
-    present, further = prefix + top in tensors or top in tensors, {} if head is None else {"head": head}
+    further: dict[str, Any] = {} if issubclass(cls, Generator) else {"head": head, "tables": tables}
+    present = prefix + top in tensors or top in tensors
     return cls(config, collection, present, fill, **further)
 
 
@@ -144,16 +158,22 @@ def _fill(encoder: Encoder, tensors: Tensors, prefix: str, source: str, new_head
             raise ModelMismatchError(expected, source, parameter=full)
         goals.append((name, parameter, full))
     for name, parameter, full in goals:
-        set_array(parameter, encoder.from_file(name, tensors[full].floats()))
+        if isinstance(parameter, HalfTable):
+            parameter.numbers = tensors[full].halves()
+        else:
+            set_array(parameter, encoder.from_file(name, tensors[full].floats()))
     used = {full for _, _, full in goals}
     encoder.report = _report(tensors, used) + _advice(encoder)
 
 
 def _paths(layer: Layer, above: str = "") -> Iterator[tuple[str, Any]]:
-    """The parameters of a layer with their paths of attributes, which become their names when it is finished."""
+    """The parameters of a layer, and its tables in bfloat16, with their paths of attributes, which become the names of
+    parameters when it is finished."""
     for part, name in all_parts(layer):
         path = above + name.replace("/", ".")
-        if isinstance(part, Layer):
+        if isinstance(part, HalfTable):
+            yield f"{path}.table", part
+        elif isinstance(part, Layer):
             yield from _paths(part, f"{path}.")
         else:
             yield path, part

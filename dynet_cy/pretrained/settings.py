@@ -41,6 +41,8 @@ class Settings:
     attention_dropout: float
     padding: int
     """The number of the piece that fills short texts in other libraries; here, positions may begin after it."""
+    half_tables: bool = False
+    """Whether the table of pieces is in bfloat16, and not trained."""
 
 
 KEYS: dict[str, tuple[str, Any]] = {

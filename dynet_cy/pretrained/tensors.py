@@ -26,6 +26,8 @@ Array = npt.NDArray[Any]
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2"}
 _TYPES |= {"I8": "i1", "U8": "u1", "BOOL": "?"}
 
+_CHUNK = 4096
+
 
 class Stored(NamedTuple):
     """A tensor in a file, which is read when its numbers are needed."""
@@ -36,10 +38,24 @@ class Stored(NamedTuple):
 
     def floats(self) -> npt.NDArray[np.float32]:
         """Its numbers."""
-        numbers = np.frombuffer(self.data, _TYPES[self.kind])
+        return self._floats(np.frombuffer(self.data, _TYPES[self.kind])).reshape(self.shape)
+
+    def halves(self) -> npt.NDArray[np.uint16]:
+        """The numbers of a matrix in bfloat16, rounded to even."""
+        numbers = np.frombuffer(self.data, _TYPES[self.kind]).reshape(self.shape)
+        if self.kind == "BF16":
+            return numbers.astype(np.uint16)
+        found = np.empty(self.shape, np.uint16)
+        for begin in range(0, len(numbers), _CHUNK):  # the floats of few rows at a time
+            bits = self._floats(numbers[begin : begin + _CHUNK]).view(np.uint32)
+            rounded = bits + np.uint32(0x7FFF) + (bits >> 16 & 1)
+            found[begin : begin + _CHUNK] = np.where(bits << 1 > np.uint32(0xFF000000), bits | 1 << 22, rounded) >> 16
+        return found
+
+    def _floats(self, numbers: Array) -> npt.NDArray[np.float32]:
         if self.kind == "BF16":  # the upper half of a float
             numbers = (numbers.astype(np.uint32) << 16).view(np.float32)
-        return numbers.astype(np.float32, copy=False).reshape(self.shape)
+        return numbers.astype(np.float32, copy=False)
 
 
 class Tensors(Mapping[str, Stored]):

@@ -7,20 +7,22 @@ import json
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Union
 
 from dynet_cy.files.textfile import ModelFileError
 from dynet_cy.pretrained.config import read_json
 
-__all__ = ["Code", "TextReader", "read_tokenizer"]
+__all__ = ["Code", "TextReader", "advice", "read_tokenizer"]
 
 Text = Union[str, Sequence[str]]
 
 FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model", "bpe.codes"),
+    *("vocab.txt", "vocab.json", "merges.txt", "bpe.codes"),
+    *(_SENTENCE_PIECES := ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model", "source.spm")),
+    "target.spm",
 )
 """The files of tokenizers, which a saved folder has too."""
 
@@ -192,7 +194,8 @@ def read_tokenizer(folder: Path) -> TextReader | None:
     except Exception as error:  # of no other class
         names = next(names for names, other in _MAKERS if other is make)
         raise ModelFileError(f"not a tokenizer: {error}", os.fspath(folder / names[0])) from error
-    return TextReader(tokenizer, {name: (folder / name).read_bytes() for name in present})
+    files = {name: (folder / name).read_bytes() for name in present}
+    return tokenizer(files) if isinstance(tokenizer, functools.partial) else TextReader(tokenizer, files)
 
 
 def _whole(tokenizers: Any, folder: Path) -> Any:
@@ -228,5 +231,80 @@ def _word_pieces(tokenizers: Any, folder: Path) -> Any:
     return found._tokenizer
 
 
+class _PairReader(TextReader):
+    """Makes pieces as PhoBERT does (fastBPE): "@@" follows those within a word.
+
+    Here pairs are merged by `tokenizers`, in which the last piece of a word has an ending instead. Some results of
+    merges are no pieces of the model: they have numbers from `size` on here, and become the piece for unknown ones.
+    """
+
+    def __init__(self, tokenizer: Any, files: dict[str, bytes], size: int) -> None:
+        super().__init__(tokenizer, files)
+        self.size = size
+
+    def read(self, text: Text, second: Text | None = None, longest: int | None = None) -> Code:
+        code = super().read(text, second, longest)
+        unknown = self.tokenizer.token_to_id("<unk>")
+        ids = [number if number < self.size else unknown for number in code.ids]
+        return replace(code, ids=ids, pieces=[self._shown(number) for number in ids])
+
+    def _shown(self, number: int) -> str:
+        piece: str = self.tokenizer.id_to_token(number)
+        if piece in _PAIR_OWN:
+            return piece
+        return piece[: -len(_LAST)] if piece.endswith(_LAST) else piece + "@@"
+
+
+_LAST = "</w>"
+_PAIR_OWN = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+
+
+def _pairs(tokenizers: Any, folder: Path) -> Any:
+    """The tokenizer of PhoBERT: `vocab.txt` has a piece and its count a line, `bpe.codes` a pair and its count."""
+    known = {piece: number for number, piece in enumerate(_PAIR_OWN[:-1])}
+    for line in (folder / "vocab.txt").read_text(encoding="utf-8").splitlines():
+        piece, _, count = line.strip().rpartition(" ")
+        if not piece or not count.isdecimal():
+            raise ModelFileError(f"not a list of pieces and counts: {line!r:.80}", os.fspath(folder / "vocab.txt"))
+        known.setdefault(piece[:-2] if piece.endswith("@@") else piece + _LAST, len(known))
+    known.setdefault("<mask>", len(known))
+    size, merges = len(known), []
+    for line in (folder / "bpe.codes").read_text(encoding="utf-8").splitlines():
+        parts = line.split()
+        if len(parts) != 3:
+            raise ModelFileError(f"not a list of pairs and counts: {line!r:.80}", os.fspath(folder / "bpe.codes"))
+        merges.append((parts[0], parts[1]))
+        for piece in (*merges[-1], "".join(merges[-1])):
+            known.setdefault(piece, len(known))
+    model = tokenizers.models.BPE(known, merges, unk_token="<unk>", end_of_word_suffix=_LAST)
+    found = tokenizers.Tokenizer(model)
+    found.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    found.decoder = tokenizers.decoders.BPEDecoder(_LAST)
+    found.add_special_tokens(list(_PAIR_OWN))
+    ends = [(token, found.token_to_id(token)) for token in ("</s>", "<s>")]
+    found.post_processor = tokenizers.processors.RobertaProcessing(*ends)
+    return functools.partial(_PairReader, found, size=size)
+
+
 # Files that make a tokenizer, the best first, and the function that does.
-_MAKERS = ((("tokenizer.json",), _whole), (("vocab.json", "merges.txt"), _byte_pairs), (("vocab.txt",), _word_pieces))
+_MAKERS = (
+    (("tokenizer.json",), _whole),
+    (("vocab.json", "merges.txt"), _byte_pairs),
+    (("vocab.txt", "bpe.codes"), _pairs),
+    (("vocab.txt",), _word_pieces),
+)
+
+
+def advice(folder: Path) -> str:
+    """What to do where a folder has files of a tokenizer that is not read; "" if it has none."""
+    found = next((name for name in _SENTENCE_PIECES if (folder / name).is_file()), None)
+    if found is None:
+        return ""
+    what = f"; {os.fspath(folder / found)} is a SentencePiece model, which is not read"
+    if found == "source.spm":
+        return f"{what}: make pieces with `transformers`, and pass their numbers"
+    line = f"AutoTokenizer.from_pretrained({os.fspath(folder)!r}).save_pretrained({os.fspath(folder)!r})"
+    return (
+        f'{what}: python -c "from transformers import AutoTokenizer; {line}" makes a tokenizer.json of it (it needs '
+        "`pip install transformers sentencepiece`)"
+    )

@@ -24,7 +24,7 @@ def linear(p, x, name=""):
 def layer_norm(p, x, eps=None, name=""):
     centered = x - x.mean(0)
     scale = np.sqrt(x.var(0) + (1e-5 if eps is None else eps))
-    return p[name + "g"][:, None] * centered / scale + p[name + "b"][:, None]
+    return p[name + "g"][:, None] * centered / scale + p.get(name + "b", np.zeros(1))[:, None]
 
 
 def rms_norm(p, x):
@@ -47,6 +47,7 @@ LAYERS = {
     "linear_without_bias": ((nn.Linear, D, 3, False), linear),
     "layer_norm": ((nn.LayerNorm, D), layer_norm),
     "layer_norm_eps": ((nn.LayerNorm, D, 0.1), lambda p, x: layer_norm(p, x, 0.1)),
+    "layer_norm_without_bias": ((nn.LayerNorm, D, None, False), layer_norm),
     "rms_norm": ((nn.RMSNorm, D), rms_norm),
     "gated_linear": ((nn.GatedLinear, D, 3), lambda p, x: gated_linear(p, x, sigmoid)),
     "gated_linear_tanh": ((nn.GatedLinear, D, 3, "tanh", False), lambda p, x: gated_linear(p, x, np.tanh)),
@@ -75,6 +76,7 @@ ELSEWHERE = {
     "LayerList": "test_basic_layers.py",
     "MultiHeadAttention": "test_attention_layers.py",
     "PointerAttention": "test_attention_layers.py",
+    "RelativeBias": "test_attention_layers.py",
     "SinusoidalPositions": "test_attention_layers.py",
     "TransformerDecoder": "test_transformer_layers.py",
     "TransformerDecoderLayer": "test_transformer_layers.py",

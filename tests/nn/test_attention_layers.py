@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 
 import numpy as np
@@ -270,3 +271,156 @@ def test_biaffine(classes: int, bias: bool) -> None:
     layer = randomized(nn.BiaffineAttention(3, 2, dy.ParameterCollection(), classes, bias))
     pairs = [(x, y) for (x,), (y,) in zip(sentences(3), sentences(2, (2, 4, 1), seed=3))]
     check_layer(layer, reference, pairs)
+
+
+# ---- grouped heads, head sizes, windows, scales, biases of scores
+
+GROUPED = [
+    {"kv_heads": 1},
+    {"kv_heads": 2, "head_dim": 3, "bias": False},
+    {"kv_heads": 2, "head_dim": 6, "positions": "rotary", "base": 100.0},
+    {"head_dim": 6, "positions": "rotary", "base": (1.0, 0.3, 0.01)},
+    {"window": 1},
+    {"kv_heads": 2, "window": 2, "positions": "relative", "scale": 1.0},
+]
+
+
+def grouped(p, x, options, bias=None, causal=False, heads=4):
+    """The formula, head by head."""
+    kv, size = options.get("kv_heads", heads), options.get("head_dim", D // heads)
+    q, k, v = (p[f"W{c}"] @ x + p.get(f"b{c}", np.zeros(1))[:, None] for c in "qkv")
+    n, base, found = x.shape[1], options.get("base", 10000.0), []
+    half = size // 2
+    each = np.array(base) if isinstance(base, tuple) else base ** (-np.arange(half) / max(half, 1))
+    away = np.arange(n)[:, None] - np.arange(n)
+    allowed = np.abs(away) <= options.get("window", n)
+    if causal:
+        allowed &= away <= 0
+
+    def turn(y):
+        numbers = (y[:half] + 1j * y[half:]) * np.exp(1j * np.outer(each, np.arange(n)))
+        return np.concatenate([numbers.real, numbers.imag])
+
+    for h in range(heads):
+        rows, shared = (slice(i * size, (i + 1) * size) for i in (h, h // (heads // kv)))
+        qh, kh = q[rows], k[shared]
+        if options.get("positions") == "rotary":
+            qh, kh = turn(qh), turn(kh)
+        scores = kh.T @ qh * options.get("scale", size**-0.5)
+        if options.get("positions") == "relative":
+            scores = scores + p["distances"][np.clip(away, -2, 2) + 2, h]
+        if bias is not None:
+            scores = scores + bias[:, :, h]
+        found.append(v[shared] @ softmax(np.where(allowed, scores, -np.inf)))
+    return p["Wo"] @ np.concatenate(found) + p.get("bo", np.zeros(1))[:, None]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("options", GROUPED)
+def test_options_of_heads(options: dict, causal: bool, tmp_path) -> None:
+    layer = randomized(nn.MultiHeadAttention(D, 4, dy.ParameterCollection(), max_distance=2, **options))
+    bias = np.random.default_rng(3).normal(size=(5, 5, 4))
+    for (x,) in sentences(D, (5, 2, 1)):
+        for given in (None, bias[: x.shape[1], : x.shape[1]]):
+            want = grouped(arrays(layer), x, options, given, causal)
+            added = None if given is None else dy.inputTensor(given)
+            found = layer(dy.inputTensor(x), causal=causal, bias=added).npvalue()
+            np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
+    ((x,),) = sentences(D, (5,))
+    dy.renew_cg()
+    dy.save(tmp_path / "m", [layer])
+    (loaded,) = dy.load(tmp_path / "m", dy.ParameterCollection())
+    x = dy.inputTensor(x)
+    np.testing.assert_array_equal(loaded(x).npvalue(), layer(x).npvalue())
+    weights = layer.weights(x, causal=causal)
+    assert weights.dim() == ((5, 5), 4)
+    np.testing.assert_allclose(weights.npvalue().sum(0), 1, rtol=1e-5)
+    if causal:
+        whole, past = layer(x, causal=True, bias=dy.inputTensor(bias)).npvalue(), None
+        for i in range(5):
+            y, past = layer.step(x[:, i], past, bias=dy.inputTensor(bias[: i + 1, i : i + 1]))
+            np.testing.assert_allclose(y.npvalue(), whole[:, i], rtol=1e-5, atol=1e-5)
+        assert past.keys.dim()[0][0] == options.get("kv_heads", 4) * options.get("head_dim", 2)
+
+
+def test_gradients_with_grouped_heads() -> None:
+    options = {"kv_heads": 2, "head_dim": 4, "positions": "rotary", "base": 100.0, "window": 2}
+    layer = randomized(nn.MultiHeadAttention(D, 4, dy.ParameterCollection(), **options))
+    check_layer(layer, lambda p, x: grouped(p, x, options), sentences(D, (4, 1, 3)))
+
+
+def test_errors_of_options() -> None:
+    model = dy.ParameterCollection()
+    for options, message in [
+        ({"kv_heads": 3}, "3 kv_heads do not divide 4 heads"),
+        ({"kv_heads": 0}, "argument kv_heads: expected at least 1"),
+        ({"head_dim": 0}, "argument head_dim: expected at least 1"),
+        ({"head_dim": 3, "positions": "rotary"}, "need an even dim / heads, got 3"),
+        ({"window": 0}, "argument window: expected at least 1"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            nn.MultiHeadAttention(D, 4, model, **options)
+    layer = nn.MultiHeadAttention(D, 4, model, kv_heads=2)
+    with pytest.raises(NotImplementedError, match="PyTorch has no kv_heads"):
+        layer.load_pytorch({})
+    with pytest.raises(dy.DimensionError, match="bias"):
+        layer(dy.zeros((D, 3)), bias=dy.zeros((2, 2)))
+    assert layer(dy.zeros((D, 3))).dim() == ((D, 3), 1)
+    with pytest.raises(dy.DimensionError, match="3 rows of 1 heads"):
+        nn.rotate(dy.zeros((3, 2)), 1)
+    with pytest.raises(dy.DimensionError, match="do not have 3 angles each"):
+        nn.rotate(dy.zeros((8, 2)), 2, base=(1.0, 2.0, 3.0))
+
+
+def test_rotations_of_distances() -> None:
+    """The product of two columns depends on their distance."""
+    x = np.random.default_rng(0).normal(size=(8, 1)).astype(np.float32)
+    here, there = (nn.rotate(dy.inputTensor(np.tile(x, 6)), 2, first, 50.0).npvalue() for first in (0, 7))
+    np.testing.assert_allclose(here.T @ here, there.T @ there, atol=1e-4)
+    np.testing.assert_allclose(nn.rotate(dy.inputVector(x[:, 0]), 2, 5, 50.0).npvalue(), here[:, 5], atol=1e-6)
+
+
+@pytest.mark.parametrize(("heads", "factors"), [(2, [1 / 16, 1 / 256]), (3, [1 / 16, 1 / 256, 1 / 4]), (1, [1 / 256])])
+def test_linear_biases(heads: int, factors: list) -> None:
+    found = nn.alibi(heads, 6, 2, first=3).npvalue()
+    away = np.abs(np.arange(6)[:, None] - (3 + np.arange(2)))
+    np.testing.assert_allclose(found, -away[:, :, None] * np.array(factors), rtol=1e-6)
+    assert nn.alibi(heads, 4).dim() == ((4, 4, heads), 1)
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_buckets_of_distances(both: bool) -> None:
+    layer = randomized(nn.RelativeBias(3, dy.ParameterCollection(), 8, 20, both))
+
+    def bucket(distance):
+        buckets, begin = (4, 4 if distance > 0 else 0) if both else (8, 0)
+        far, single = abs(distance) if both else max(-distance, 0), buckets // 2
+        if far >= single:
+            far = min(single + int(math.log(far / single) / math.log(20 / single) * (buckets - single)), buckets - 1)
+        return begin + far
+
+    table = layer.table.as_array()
+    whole = np.array([[table[bucket(key - query)] for query in range(30)] for key in range(30)])
+    np.testing.assert_allclose(layer(30).npvalue(), whole, rtol=1e-6)
+    np.testing.assert_allclose(layer(9, 2, 7).npvalue(), whole[:9, 7:9], rtol=1e-6)
+    dy.sum_elems(layer(5)).backward()
+    rows, counts = np.unique([bucket(i - j) for i in range(5) for j in range(5)], return_counts=True)
+    np.testing.assert_allclose(layer.table.grad_as_array()[rows], np.tile(counts[:, None], 3))
+    assert nn.RelativeBias.from_spec(layer.spec, dy.ParameterCollection()).both_directions == both
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: nn.RelativeBias(2, dy.ParameterCollection(), 2), "argument buckets: expected at least 4"),
+        (lambda: nn.RelativeBias(2, dy.ParameterCollection(), 32, 8), "at most farthest=8"),
+        (lambda: nn.RelativeBias(2, dy.ParameterCollection())(0), "argument keys"),
+        (lambda: nn.RelativeBias(2, dy.ParameterCollection())(3, 2, -1), "argument first"),
+        (lambda: nn.alibi(0, 3), "argument heads"),
+        (lambda: nn.alibi(1, 3, 0), "argument queries"),
+        (lambda: nn.alibi(1, 3, first=-1), "argument first"),
+    ],
+)
+def test_errors_of_biases(make, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()

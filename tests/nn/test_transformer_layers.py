@@ -8,9 +8,9 @@ import pickle
 
 import numpy as np
 import pytest
-from layer_checks import check_layer, check_minibatch, parameters, randomized, sentences
+from layer_checks import arrays, check_layer, check_minibatch, parameters, randomized, sentences
 from layer_reference import layer_norm, linear
-from test_attention_layers import HEADS, D, attention
+from test_attention_layers import HEADS, D, attention, grouped
 
 import dynet_cy as dy
 from dynet_cy import nn
@@ -244,3 +244,92 @@ def test_one_rate_drops_one_thing() -> None:
     np.testing.assert_allclose(hidden[0], x, rtol=1e-5)
     np.testing.assert_allclose(inner[0], x + plain[1] + made[0].linear2.b.npvalue()[:, None], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(weights[1], np.tile(made[0].attention._biases[3].npvalue()[:, None], 4), rtol=1e-5)
+
+
+# ---- other norms, gates, layers without biases, grouped heads
+
+OPTIONS = [
+    {"norm": "rms", "norm_first": True, "gated": True, "bias": False, "activation": "silu", "kv_heads": 2},
+    {"norm": "rms", "gated": True, "head_dim": 6, "positions": "rotary", "base": 100.0},
+    {"bias": False, "norm_first": True, "window": 1},
+    {"norm": "layer", "gated": True, "bias": False, "kv_heads": 1, "eps": 0.01},
+]
+
+
+def with_options(p, x, options, name=""):
+    p = {key[len(name) :]: value for key, value in p.items() if key.startswith(name)}
+    eps, act = options.get("eps", 1e-5), options.get("activation", "rectify")
+
+    def norm(y, name):
+        if options.get("norm") == "rms":
+            return p[f"{name}g"][:, None] * y / np.sqrt((y**2).mean(0) + eps)
+        return layer_norm(p, y, eps, name)
+
+    def activation(y):
+        return y / (1 + np.exp(-y)) if act == "silu" else np.maximum(y, 0)
+
+    def feed_forward(y):
+        if options.get("gated"):
+            return linear(p, linear(p, y, "linear1/value/") * activation(linear(p, y, "linear1/gate/")), "linear2/")
+        return linear(p, activation(linear(p, y, "linear1/")), "linear2/")
+
+    def own(y):
+        return grouped({key[10:]: v for key, v in p.items() if key.startswith("attention/")}, y, options, causal=True)
+
+    for i, sublayer in enumerate((own, feed_forward)):
+        at = f"norms/{i}/"
+        x = x + sublayer(norm(x, at)) if options.get("norm_first") else norm(x + sublayer(x), at)
+    return x
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_options(options: dict, tmp_path) -> None:
+    layer = randomized(nn.TransformerEncoderLayer(D, 4, HIDDEN, dy.ParameterCollection(), **options), 0, 0.4)
+    assert any(name.endswith("b") for name, _ in layer.named_parameters()) == options.get("bias", True)
+    if options is OPTIONS[0]:  # with gradients
+        examples, call = sentences(D, (4, 1, 3)), lambda x: layer(x, causal=True)
+        check_layer(layer, lambda p, x: with_options(p, x, options), examples, call, tolerance=3e-5)
+        dy.renew_cg()
+    for (x,) in sentences(D, (4, 1, 3)):
+        found = layer(dy.inputTensor(x), causal=True).npvalue().reshape(x.shape)
+        np.testing.assert_allclose(found, with_options(arrays(layer), x, options), rtol=3e-5, atol=3e-5)
+    model = dy.ParameterCollection()
+    encoder = randomized(nn.TransformerEncoder(2, D, 4, HIDDEN, model, final_norm=True, **options), 0, 0.4)
+    decoder = randomized(nn.TransformerDecoder(2, D, 4, HIDDEN, model, **options), 1, 0.4)
+    x = dy.inputTensor(sentences(D, (4,))[0][0])
+    states = encoder(x, causal=True, all_layers=True)
+    assert [y.dim() for y in states] == [((D, 4), 1)] * 3
+    np.testing.assert_array_equal(states[0].npvalue(), x.npvalue())
+    np.testing.assert_allclose(states[1].npvalue(), encoder.layers[0](x, causal=True).npvalue(), atol=1e-6)
+    written = decoder(x, states[-1], all_layers=True)
+    np.testing.assert_allclose(written[-1].npvalue(), decoder(x, encoder(x, causal=True)).npvalue(), atol=1e-5)
+    past, state = None, decoder.start(states[-1])
+    for i in range(4):
+        y, past = encoder.step(x[:, i], past)
+        np.testing.assert_allclose(y.npvalue(), states[-1].npvalue()[:, i], rtol=3e-5, atol=3e-5)
+        y, state = decoder.step(x[:, i], state)
+        np.testing.assert_allclose(y.npvalue(), written[-1].npvalue()[:, i], rtol=3e-5, atol=3e-5)
+    dy.save(tmp_path / "m", [encoder, decoder])
+    first, second = dy.load(tmp_path / "m", dy.ParameterCollection())
+    np.testing.assert_allclose(second(x, first(x, causal=True)).npvalue(), written[-1].npvalue(), atol=1e-5)
+
+
+def test_a_bias_of_scores_reaches_all_layers() -> None:
+    model = dy.ParameterCollection()
+    encoder, decoder = (cls(2, D, HEADS, HIDDEN, model) for cls in (nn.TransformerEncoder, nn.TransformerDecoder))
+    bias = randomized(nn.RelativeBias(HEADS, model, 4, 8), 0, 3.0)
+    x = dy.inputTensor(sentences(D, (5,))[0][0])
+    whole = encoder(x, causal=True, bias=bias(5)).npvalue()
+    assert np.abs(whole - encoder(x, causal=True).npvalue()).max() > 0.01
+    written = decoder(x, x, bias=bias(5)).npvalue()
+    past, state = None, decoder.start(x)
+    for i in range(5):
+        y, past = encoder.step(x[:, i], past, bias=bias(i + 1, 1, i))
+        np.testing.assert_allclose(y.npvalue(), whole[:, i], rtol=3e-5, atol=3e-5)
+        y, state = decoder.step(x[:, i], state, bias=bias(i + 1, 1, i))
+        np.testing.assert_allclose(y.npvalue(), written[:, i], rtol=3e-5, atol=3e-5)
+
+
+def test_norms_that_are_not_there() -> None:
+    with pytest.raises(ValueError, match="argument norm: expected one of layer, rms, got 'l2'"):
+        nn.TransformerEncoderLayer(D, HEADS, HIDDEN, dy.ParameterCollection(), norm="l2")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from architectures import BOTH, CASES, DECODERS, ENCODER_DECODERS, random_ids, scores, write
@@ -157,6 +159,49 @@ def test_a_server_generates(gpt):
     expected = gpt.generate(PROMPTS, longest=6, end=[])
     with dy.Server(lambda prompt: gpt.generate(prompt, longest=6, end=[])) as server:
         assert [server(prompt) for prompt in PROMPTS] == expected
+
+
+def test_requests_join_a_running_batch(gpt):
+    dy.renew_cg(forward_only=True)
+    expected = gpt.generate(PROMPTS[:2], longest=20, end=[])
+    told, written, sent = [], threading.Event(), threading.Event()
+
+    def serve(number):
+        def tell(_, piece):
+            told.append(number)
+            if len(told) == 4:
+                written.set()
+                assert sent.wait(60)
+
+        return gpt.generate(PROMPTS[number], longest=20, end=[], each=tell)
+
+    with dy.Server(serve) as server:
+        first = server.submit(0)
+        assert written.wait(60)
+        second = server.submit(1)
+        sent.set()
+        assert [first.result(timeout=60), second.result(timeout=60)] == expected
+        passes = server.statistics().passes
+    assert set(told[8:20]) == {0, 1}  # the second one is written before the first one has ended
+    assert passes < 35  # alone they need 40
+
+
+def test_the_matrix_for_scores_follows_values_and_graphs(gpt):
+    dy.renew_cg(forward_only=True)
+    before = gpt.generate([5, 6], longest=4, end=[])
+    assert gpt._score_matrix() is gpt._score_matrix()
+    dy.renew_cg(forward_only=True)
+    assert gpt.generate([5, 6], longest=4, end=[]) == before
+    table = gpt.embeddings.pieces.table
+    table.init_from_array(table.as_array()[::-1])
+    again = gpt.generate([5, 6], longest=4, end=[])
+    dy.renew_cg(forward_only=True)
+    assert again == gpt.generate([5, 6], longest=4, end=[]) != before
+    dy.renew_cg()
+    dy.cg_checkpoint()
+    gpt.generate([5, 6], longest=4, end=[])
+    dy.cg_revert()
+    assert gpt.generate([5, 6], longest=4, end=[]) == again
 
 
 @needs_tokenizers

@@ -24,7 +24,10 @@ CONFIG = {
 def test_page(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     dy.pretrained.Bert(CONFIG, dy.ParameterCollection(), pooler=True).save("minilm")
-    word_pieces(tmp_path / "minilm")
+    dy.pretrained.Bert(CONFIG, dy.ParameterCollection(), head="masked").save("masked")
+    dy.pretrained.Bert(CONFIG, dy.ParameterCollection(), head="token").save("tagger")
+    for name in ("minilm", "tagger"):
+        word_pieces(tmp_path / name)
     DECODERS["gpt2"].write(tmp_path / "gpt2")
     byte_pairs(tmp_path / "gpt2")
     ENCODER_DECODERS["t5"].write(tmp_path / "t5")

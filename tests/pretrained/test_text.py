@@ -10,6 +10,7 @@ import pytest
 from architectures import CASES, random_ids
 
 import dynet_cy as dy
+from dynet_cy.files.textfile import ModelFileError
 from dynet_cy.pretrained import Code
 
 NOT_THERE = "" if importlib.util.find_spec("tokenizers") else "tokenizers is not installed"
@@ -30,6 +31,32 @@ def byte_pairs(folder):
     found = ["<s>", "<pad>", "</s>", "<unk>", *"Ġwalthecsony?'", "Ġw", "wa", "ll", "wall", "Ġt", "Ġth", "Ġthe"]
     (folder / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(found)}), encoding="utf-8")
     (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges), encoding="utf-8")
+
+
+PAIRS = ["w@@", "wall", "wa@@", "ll@@", "y", "the", "t@@", "h@@", "e@@", "th@@", "s@@", "s"]
+MERGES = ["w a", "l l", "t h", "th e</w>", "wa ll", "l l</w>", "wa ll</w>", "l y</w>", "s a"]
+
+
+def pairs(folder):
+    """PhoBERT's: vocab.txt with counts, and bpe.codes."""
+    (folder / "vocab.txt").write_text("".join(f"{piece} 9\n" for piece in PAIRS), encoding="utf-8")
+    (folder / "bpe.codes").write_text("".join(f"{pair} 9\n" for pair in MERGES), encoding="utf-8")
+
+
+def merged(word):
+    """The pieces of a word: the pair that comes first in the list is joined everywhere, until there is none."""
+    parts = [*word[:-1], word[-1] + "</w>"]
+    while True:
+        places = [MERGES.index(f"{x} {y}") for x, y in zip(parts, parts[1:]) if f"{x} {y}" in MERGES]
+        if not places:
+            pieces = [*(part + "@@" for part in parts[:-1]), parts[-1][: -len("</w>")]]
+            return [piece if piece in PAIRS else "<unk>" for piece in pieces]
+        x, y = MERGES[min(places)].split()
+        at = 0
+        while at < len(parts) - 1:
+            if parts[at : at + 2] == [x, y]:
+                parts[at : at + 2] = [x + y]
+            at += 1
 
 
 def unigrams(folder):
@@ -286,3 +313,53 @@ def test_errors(call, error, message, plain):
 def test_errors_of_tokenize(arguments, error, message, bert):
     with pytest.raises(error, match=message):
         bert.tokenize(*arguments[:2], longest=arguments[2] if len(arguments) > 2 else None)
+
+
+@needs_tokenizers
+def test_pairs_of_phobert(tmp_path):
+    CASES["roberta"].write(tmp_path)
+    pairs(tmp_path)
+    encoder = dy.pretrained.load(tmp_path, dy.ParameterCollection())
+    words = ["wall", "the", "thee", "wally", "swall", "sa", "xs", "s", "y", "way"]
+    pieces = [piece for word in words for piece in merged(word)]
+    assert {"<unk>", "the", "wa@@", "th@@", "wall"} <= set(pieces)
+    for code in (encoder.tokenize(words), encoder.tokenize(" ".join(words))):
+        assert code.pieces == ["<s>", *pieces, "</s>"]
+        own = ["<s>", "<pad>", "</s>", "<unk>", *PAIRS]
+        assert code.ids == [own.index(piece) for piece in code.pieces]
+        assert [end - begin for begin, end in code.spans] == [len(merged(word)) for word in words]
+    assert encoder.decode(encoder.tokenize("the wall way").ids) == "the wall way"
+    assert encoder.text.tokenizer.token_to_id("<mask>") == len(own)
+    encoder.save(tmp_path / "again")
+    assert (tmp_path / "again" / "bpe.codes").exists()
+
+
+@needs_tokenizers
+@pytest.mark.parametrize(
+    ("name", "line", "message"),
+    [("vocab.txt", "wall\n", "not a list of pieces and counts: 'wall'"), ("bpe.codes", "w a\n", "not a list of pairs")],
+)
+def test_files_of_phobert_that_are_something_else(name, line, message, tmp_path):
+    CASES["roberta"].write(tmp_path)
+    pairs(tmp_path)
+    (tmp_path / name).write_text(line, encoding="utf-8")
+    with pytest.raises(ModelFileError, match=message):
+        dy.pretrained.load(tmp_path, dy.ParameterCollection())
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("spiece.model", r"SentencePiece model, which is not read: python -c .*makes a tokenizer.json"),
+        ("sentencepiece.bpe.model", "makes a tokenizer.json"),
+        ("tokenizer.model", "makes a tokenizer.json"),
+        ("source.spm", "make pieces with `transformers`, and pass their numbers"),
+    ],
+)
+def test_sentence_pieces_alone(file, message, tmp_path):
+    CASES["xlm-roberta"].write(tmp_path)
+    (tmp_path / file).write_bytes(b"x")
+    encoder = dy.pretrained.load(tmp_path, dy.ParameterCollection())
+    assert encoder([3, 4]).dim() == ((12, 2), 1)
+    with pytest.raises(ValueError, match=f"there is no tokenizer.*{message}"):
+        encoder.tokenize("a text")
