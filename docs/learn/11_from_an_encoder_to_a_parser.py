@@ -196,7 +196,7 @@ for epoch in range(4):
 
 parser.eval()
 dy.renew_cg(forward_only=True)
-sentence = "a green cat likes every tree".split()
+sentence = ["a", "green", "cat", "likes", "every", "tree"]
 print(*zip(sentence, *parser.parse(sentence)))
 
 # %%
