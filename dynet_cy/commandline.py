@@ -268,8 +268,8 @@ def run_dependency_parser(
         network: makes the network from a dictionary, which is saved with the model: "tag_of" (the most frequent tag of
             each word in lower case, and of all words under ""), "words" and "tags" (what the
             `data.Vocabulary` of words in lower case that occur twice, and that of tags, are made from), "relations" (a
-            list), "tag_column", "seed", the `sizes` and the `settings`. Its method ``parse(sentences)`` returns heads and
-            relations of each of some sentences
+            list), "tag_column", "seed", the `sizes` and the `settings`. Its method ``parse(sentences)`` returns heads
+            and relations of each of some sentences
         train: ``train(network, trees, dev, args)`` trains the network and saves the best one, see `training`
         argv: the arguments; by default those of the program
         settings: further options that are texts, by their names, with their help; None is the value of one that is not

@@ -1,9 +1,10 @@
 """A graph-based dependency parser: a BiLSTM, a biaffine score for each pair of words, the best tree of all.
 
-    python biaffine_parser.py                                     # train on a Turkish treebank, then parse a sentence
+    python biaffine_parser.py                                  # train on a Turkish treebank, then parse a sentence
     python biaffine_parser.py --train en-train.conllu.gz --dev en-dev.conllu.gz
-    python biaffine_parser.py parse text.conllu                   # print a treebank with the trees found
-    echo "Köpek uyuyor ." | python biaffine_parser.py parse       # words, without tags
+    python biaffine_parser.py parse text.conllu                # print a treebank with the trees found
+    echo "Köpek uyuyor ." | python biaffine_parser.py parse    # words, without tags
+    python biaffine_parser.py --encoder minilm --epochs 4 --train en-train.conllu.gz
 
 In training each word picks its head by softmax over all other words, and its relation to the true head likewise.
 The parser keeps the heads that form the best tree: the maximum spanning tree, by the algorithm of Chu and Liu (1965)
@@ -12,6 +13,9 @@ ICLR 2017), made smaller, and with an MLP for the relations.
 
 The network is written for one sentence; the engine finds what it can compute together in a minibatch, even if all
 sentences have different lengths.
+
+With `--encoder FOLDER`, words have the vectors of a pretrained encoder in Hugging Face's layout, such as BERT, which is
+trained with the rest.  The folder is needed to parse, too, for its tokenizer.
 """
 
 from __future__ import annotations
@@ -68,7 +72,7 @@ class Parser:
         return dy.dropout(x, self.spec["dropout"]) if self.training else x
 
     def look_up(self, sentence: ConlluSentence) -> list[dy.Expression]:
-        """Return a vector for each word: one for the word in lower case, or the encoder's, joined to one for its tag."""
+        """Return a vector for each word: one for the word, or the encoder's, joined to one for its tag."""
         if self.encoder is None:
             rate = self.spec["word_dropout"] if self.training else 0
             numbers = self.words.encode(map(str.lower, sentence.form), rate, self.rng)

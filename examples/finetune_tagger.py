@@ -94,7 +94,7 @@ def main(args: argparse.Namespace) -> None:
             raise ValueError("--encoder FOLDER is needed")
         sentences, dev = commandline.read_data(args, read, default=("turkish-treebanks", "web.conllu"))
         tags = sorted({tag for _, tags in sentences for tag in tags})
-        tagger = Tagger({"encoder": str(args.encoder.resolve()), "tags": tags, "pool": args.pool, **args.sizes})
+        tagger = Tagger({"encoder": str(args.encoder), "tags": tags, "pool": args.pool, **args.sizes})
         print(f"{len(sentences)} training and {len(dev)} dev sentences, {len(tags)} tags, {tagger.encoder}")
         train(tagger, sentences, dev, args)
     tagger = dy.load_network(args.model, Tagger).eval()

@@ -1,15 +1,20 @@
-"""A text classifier on pretrained word vectors: convolutions over the words of a text, and their maxima.
+"""A text classifier on pretrained word vectors, or on a pretrained encoder such as BERT.
 
     python text_classifier.py                                  # Turkish sentences: from the web, or from Wikipedia?
     python text_classifier.py --vectors cc.tr.300.vec.gz       # the same with fastText's vectors
     python text_classifier.py --train reviews.tsv              # a label, a tab and a text on each line
+    python text_classifier.py --train reviews.tsv --encoder minilm --epochs 3
     echo "what a film" | python text_classifier.py classify    # label text: one per line, split into words
 
-The network is that of Kim, "Convolutional neural networks for sentence classification" (EMNLP 2014), made of layers
-(dy.nn) and written for one text, a matrix with a column for each word; the engine runs those of a minibatch together.
+The network is that of Kim, "Convolutional neural networks for sentence classification" (EMNLP 2014), convolutions over
+the words of a text and their maxima, made of layers (dy.nn) and written for one text, a matrix with a column for each
+word; the engine runs those of a minibatch together.
 
 Vectors of word2vec, fastText or GloVe are not trained, so that those of words that are not in the training texts still
 fit the others; `--tune` trains them too.  Without `--vectors` they begin with random numbers and are trained.
+
+With `--encoder FOLDER`, an encoder in Hugging Face's layout reads the text instead, and is trained with the rest: a
+text is the mean of the vectors of its pieces.  The folder is needed to classify, too, for its tokenizer.
 """
 
 from __future__ import annotations
@@ -36,22 +41,37 @@ class Classifier(nn.Layer):
         self.sizes = sizes
         self.labels = Vocabulary(sizes["labels"], unknown=None)
         self.words = Vocabulary(sizes["words"], unknown=UNKNOWN)
-        pc, dim, filters = self.collection, sizes["dim"], sizes["filters"]
+        self.encoder = None
+        if sizes.get("encoder"):
+            self.encoder = dy.pretrained.load(sizes["encoder"], self.collection)
+            found = self.encoder.settings.dim
+        else:
+            self.add_convolutions(vectors)
+            found = sizes["filters"] * len(sizes["widths"])
+        self.dropout = nn.Dropout(sizes["dropout"])
+        self.out = nn.Linear(found, len(self.labels), self.collection)
+
+    def add_convolutions(self, vectors: WordVectors | None) -> None:
+        sizes, pc = self.sizes, self.collection
+        dim, filters = sizes["dim"], sizes["filters"]
         if vectors is None:
             # Small at first, so that the vectors of words that training has not changed hardly count.
             self.embed = nn.Embedding(len(self.words), dim, pc, frozen=sizes["frozen"], init=dy.GlorotInitializer())
         else:
             self.embed = vectors.embedding(pc, self.words.words, frozen=sizes["frozen"])
         self.convolve = nn.LayerList([(nn.Conv1d, dim, filters, width, 1, "same") for width in sizes["widths"]], pc)
-        self.dropout = nn.Dropout(sizes["dropout"])
-        self.out = nn.Linear(filters * len(sizes["widths"]), len(self.labels), pc)
 
     def __call__(self, words: list[str]) -> dy.Expression:
         """Return the scores of all labels."""
+        return self.out(self.dropout(self.read(words)))
+
+    def read(self, words: list[str]) -> dy.Expression:
+        """Return the vector of a text."""
+        if self.encoder is not None:
+            return dy.mean_dim(self.encoder(self.encoder.tokenize(" ".join(words))), [1], False)
         x = self.embed([self.words[word if word in self.words else word.lower()] for word in words or [UNKNOWN]])
         found = [dy.rectify(convolve(x)) for convolve in self.convolve]  # a column for each word
-        greatest = dy.concatenate([dy.max_dim(dy.reshape(f, (-1, len(words or [UNKNOWN]))), 1) for f in found])
-        return self.out(self.dropout(greatest))
+        return dy.concatenate([dy.max_dim(dy.reshape(f, (-1, len(words or [UNKNOWN]))), 1) for f in found])
 
     def loss(self, texts: list[Text]) -> dy.Expression:
         """Return the mean loss of a minibatch."""
@@ -68,6 +88,8 @@ def train(classifier: Classifier, texts: list[Text], dev: list[Text], args: argp
     data = dy.data.batches(texts, args.batch, shuffle=True, seed=args.seed)
     trainer = dy.AdamTrainer(classifier.collection, args.learning_rate)
     trainer.schedule = dy.LinearSchedule(args.epochs * len(data))
+    if classifier.encoder is not None:
+        trainer.group(classifier.encoder, learning_rate=args.encoder_rate)
     training = commandline.training(args, classifier.collection, data, extra=classifier.sizes, unit="texts")
     for epoch in training:
         classifier.train()
@@ -95,6 +117,7 @@ def new_sizes(texts: list[Text], vectors: WordVectors | None, args: argparse.Nam
         **({} if vectors is None else {"dim": vectors.dim}),
         "widths": args.widths,
         "frozen": vectors is not None and not args.tune,
+        "encoder": None if args.encoder is None else str(args.encoder),
     }
 
 
@@ -113,7 +136,9 @@ def main(args: argparse.Namespace) -> None:
         vectors = None if args.vectors is None else read_vectors(args.vectors)
         classifier = Classifier(new_sizes(texts, vectors, args), vectors)
         words, known = {word for words, _ in texts for word in words}, "random vectors"
-        if vectors is not None:
+        if classifier.encoder is not None:
+            known = str(classifier.encoder)
+        elif vectors is not None:
             share = sum(word in vectors or word.lower() in vectors for word in words) / len(words)
             known = f"{share:.0%} have vectors"
         print(f"{len(texts)} training and {len(dev)} dev texts, {len(words)} words: {known}")
@@ -130,7 +155,7 @@ def main(args: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = commandline.Parser(
-        "Train a text classifier on word vectors, or label text with one.",
+        "Train a text classifier on word vectors or an encoder, or label text with one.",
         data="a label, a tab and a text on each line; else Turkish sentences",
         command="classify",
         file="one text per line, split into words",
@@ -142,6 +167,8 @@ if __name__ == "__main__":
     )
     add = parser.add_argument
     add("--vectors", type=Path, metavar="FILE", help="of word2vec, fastText or GloVe; else they are trained")
+    add("--encoder", type=Path, metavar="FOLDER", help="a pretrained encoder, instead of word vectors and convolutions")
+    add("--encoder-rate", type=float, default=0.0001, help="the learning rate of the encoder; falls to 0")
     add("--tune", action="store_true", help="train the vectors of the file too")
     add("--most-vectors", type=int, default=100000, help="words of the file to keep: the first, most frequent ones")
     add("--least", type=int, default=2, help="a word without a vector that is seen less often is unknown")

@@ -52,6 +52,8 @@ def need(program: str) -> None:
     for module in sorted(modules(program) & IMPORTED):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"needs {module}")
+    if "dy.pretrained" in program:
+        pytest.importorskip("tokenizers", reason="encoders need the extra [pretrained]")
     for package in re.findall(r'metadata\.files\("(.+?)"\)', program):
         try:
             metadata.distribution(package)

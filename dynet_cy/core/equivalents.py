@@ -326,6 +326,13 @@ LAYERS = (
     Row("`SummaryWriter.add_scalar`, `add_histogram`, `add_graph`",
         "`dynet_cy.curves.Curves(tensorboard=folder)`: `add`, `add_histograms`, `add_graph`", dy="SummaryWriter",
         says="`dynet_cy.curves.Curves(tensorboard=folder)`"),
+    Row("`SummaryWriter.add_image`, `add_images`, `add_figure`, `add_audio`, `add_embedding`",
+        "the same, of `Curves` and of `loggers.TensorBoard`; the shape says where an image has its channels"),
+    Row("`AutoModel.from_pretrained(folder)`, `AutoTokenizer`, a collator that pads",
+        "`bert = dy.pretrained.load(folder, pc)`, `bert(bert.tokenize(words))`, one sentence at a time; see "
+        "[pretrained.md](pretrained.md)"),
+    Row("`get_peft_model(model, LoraConfig(r=8))`", "`dy.pretrained.lora(bert, rank=8)`"),
+    Row("`model.save_pretrained(folder)`", "`bert.save(folder)`, which `from_pretrained` reads"),
     Row("`wandb.init(project)`, `wandb.log`, `mlflow.log_metrics`",
         "`dynet_cy.loggers.WandB(project)`, `MLflow(experiment)`: `log(numbers, step)`; see "
         "[training.md](training.md#loggers)"),

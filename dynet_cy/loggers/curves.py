@@ -7,11 +7,15 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+import numpy.typing as npt
+
 from dynet_cy.files.replacing import ready, replacing
 from dynet_cy.graph import Expression
 from dynet_cy.graph.nodes import nodes_around
 from dynet_cy.loggers.drawing import drawn
 from dynet_cy.loggers.logger import FileName, Logger, needed
+from dynet_cy.loggers.media import Embedding, Media
 from dynet_cy.loggers.tensorboard import TensorBoard
 from dynet_cy.model import ParameterCollection
 
@@ -49,7 +53,7 @@ class Kept(Logger):
         return drawn(self.values, self.texts, self.artefacts)
 
 
-class Curves(Kept):
+class Curves(Media, Kept):
     """Numbers that a training prints, such as losses and accuracies, drawn over its steps.
 
     A context manager: the picture is drawn when the block ends, even by an exception. Without a picture and a folder,
@@ -130,6 +134,18 @@ class Curves(Kept):
     def record_artefact(self, path: str) -> None:
         for board in self._boards():
             board.log_artefact(path)
+
+    def record_image(self, name: str, png: bytes, step: float) -> None:
+        for board in self._boards():
+            board.record_image(name, png, step)
+
+    def record_audio(self, name: str, samples: npt.NDArray[np.int16], rate: int, step: float) -> None:
+        for board in self._boards():
+            board.record_audio(name, samples, rate, step)
+
+    def record_embedding(self, name: str, embedding: Embedding, step: float) -> None:
+        for board in self._boards():
+            board.record_embedding(name, embedding, step)
 
     def add_histograms(self, step: int, model: ParameterCollection, gradients: bool = True) -> None:
         """Write histograms for TensorBoard, if there is a folder for it: see `TensorBoard.add_histograms`.

@@ -1,21 +1,25 @@
-"""Logs for TensorBoard: numbers, texts, histograms of parameters and gradients, graphs."""
+"""Logs for TensorBoard: numbers, texts, images, sounds, vectors, histograms of parameters and gradients, graphs."""
 
 from __future__ import annotations
 
 import importlib
+import json
 import math
 import os
+import struct
 import time
+import urllib.parse
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.files.replacing import naming
+from dynet_cy.files.replacing import naming, replacing, write_file
 from dynet_cy.graph import Expression
 from dynet_cy.graph.nodes import GraphNode, nodes_around
-from dynet_cy.loggers.logger import FileName, Logger, needed
+from dynet_cy.loggers.logger import FileName, needed
+from dynet_cy.loggers.media import Embedding, Media, png, wav
 from dynet_cy.model import LookupParameters, ParameterCollection
 
 __all__ = ["TensorBoard"]
@@ -26,7 +30,7 @@ _BINS = [*-_EDGES[::-1], 0.0, *_EDGES]
 _FLUSHED_EVERY = 2.0  # seconds
 
 
-class TensorBoard(Logger):
+class TensorBoard(Media):
     """A folder for TensorBoard, one for each training run. It needs ``pip install 'dynet_cy[tensorboard]'``.
 
     The calling thread writes the file. The thread of tensorboardX's own writer ends at the first error, such as a full
@@ -48,13 +52,16 @@ class TensorBoard(Logger):
         needed("tensorboardX", "TensorBoard", "tensorboard")
         if not self.writes:
             return
-        names = ("event_file_writer", "record_writer", "summary", "proto.event_pb2")
-        files, records, self._summaries, self._events = (importlib.import_module(f"tensorboardX.{n}") for n in names)
+        names = ("event_file_writer", "record_writer", "summary", "proto.event_pb2", "proto.summary_pb2")
+        files, records, self._summaries, self._events, self._protocol = (
+            importlib.import_module(f"tensorboardX.{n}") for n in names
+        )
         self._folder = os.fspath(folder)
         with naming(self._folder):
             records.directory_check(self._folder)
             self._file = files.EventsWriter(os.path.join(self._folder, "events"))
         self._flushed = -math.inf
+        self._embeddings: set[str] = set()  # those that the configuration lists
 
     def record_numbers(self, numbers: dict[str, float], step: float) -> None:
         for name, value in numbers.items():
@@ -65,6 +72,51 @@ class TensorBoard(Logger):
 
     def record_artefact(self, path: str) -> None:
         self.record_text("artefact", path, 0)
+
+    def record_image(self, name: str, png: bytes, step: float) -> None:
+        width, height = struct.unpack(">II", png[16:24])
+        image = self._protocol.Summary.Image(height=height, width=width, encoded_image_string=png)
+        self._record(name, step, image=image)
+
+    def record_audio(self, name: str, samples: npt.NDArray[np.int16], rate: int, step: float) -> None:
+        frames, channels = samples.shape
+        audio = self._protocol.Summary.Audio(
+            sample_rate=rate,
+            num_channels=channels,
+            length_frames=frames,
+            encoded_audio_string=wav(samples, rate),
+            content_type="audio/wav",
+        )
+        self._record(name, step, audio=audio)
+
+    def record_embedding(self, name: str, embedding: Embedding, step: float) -> None:
+        # Not in the file of events: TensorBoard reads files in a folder, which a configuration lists.
+        inside = f"{int(step):05d}/{urllib.parse.quote(name, safe='')}"
+        rows = ["\t".join(map(repr, row)) for row in embedding.vectors.tolist()]
+        files = {"tensors.tsv": _lines(rows)}
+        shown = json.dumps(f"{name}:{int(step):05d}", ensure_ascii=False)
+        entry = [f"tensor_name: {shown}", f'tensor_path: "{inside}/tensors.tsv"']
+        if embedding.labels:
+            files["metadata.tsv"] = _lines(embedding.labels)
+            entry.append(f'metadata_path: "{inside}/metadata.tsv"')
+        if embedding.sprite is not None:
+            files["sprite.png"] = png(embedding.sprite)
+            size = f"single_image_dim: {embedding.size}"
+            entry.append(f'sprite {{ image_path: "{inside}/sprite.png" {size} {size} }}')
+        folder = os.path.join(self._folder, *inside.split("/"))
+        with naming(folder):
+            os.makedirs(folder, exist_ok=True)
+        for file, content in files.items():
+            write_file(os.path.join(folder, file), content)
+        if inside not in self._embeddings:
+            self._embeddings.add(inside)
+            with replacing(os.path.join(self._folder, "projector_config.pbtxt"), append=True) as config:
+                config.write(_lines(["embeddings {", *entry, "}"]))
+
+    def _record(self, name: str, step: float, **content: Any) -> None:
+        """Write a summary of one thing."""
+        summary = self._protocol.Summary
+        self._write(step, summary=summary(value=[summary.Value(tag=name, **content)]))
 
     def add_histograms(self, step: int, model: ParameterCollection, gradients: bool = True) -> None:
         """Write histograms of parameters and of their gradients.
@@ -133,6 +185,10 @@ class TensorBoard(Logger):
     def end(self, status: str) -> None:
         with naming(self._folder):
             self._file.close()
+
+
+def _lines(lines: Sequence[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _tensorboard_nodes(nodes: Sequence[GraphNode]) -> list[Any]:

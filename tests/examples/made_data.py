@@ -1,4 +1,4 @@
-"""Training data for the examples: digits in MNIST's format, and a treebank."""
+"""Training data for the examples: digits in MNIST's format, and a treebank; and a pretrained encoder."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import gzip
 import random
 import struct
 from pathlib import Path
+
+import dynet_cy as dy
 
 
 def _write_idx(path: Path, shape: tuple[int, ...], values: bytes) -> None:
@@ -52,3 +54,22 @@ def write_treebank(path: Path, sentences: int, seed: int) -> Path:
     text = "\n".join(lines) + "\n"
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
     return path
+
+
+def write_encoder(folder: Path, words: list[str]) -> Path:
+    """A small random encoder in Hugging Face's layout, whose tokenizer knows some words and all letters."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    known = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters), *".!'"]
+    known += [word for word in dict.fromkeys(words) if word not in known]
+    config = {
+        "vocab_size": len(known),
+        "hidden_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "max_position_embeddings": 64,
+    }
+    dy.reset_random_seed(1)
+    dy.pretrained.Bert(config, dy.ParameterCollection(), pooler=True).save(folder)
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in known), encoding="utf-8")
+    return folder

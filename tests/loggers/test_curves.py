@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import struct
 import sys
+import wave
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy.curves import Curves
+from dynet_cy.loggers import TensorBoard
 
 
 def test_numbers_are_kept() -> None:
@@ -63,7 +67,7 @@ def written(folder: Path) -> Iterator[Any]:
     """The events in a TensorBoard file, which has records with lengths and checksums."""
     from tensorboardX.proto import event_pb2
 
-    (file,) = folder.iterdir()
+    (file,) = folder.glob("events*")
     data = file.read_bytes()
     while data:
         (length,) = struct.unpack("<Q", data[:8])
@@ -124,3 +128,151 @@ def test_without_a_folder_nothing_is_written() -> None:
     dy.renew_cg()
     Curves().add_histograms(1, model)
     Curves().add_graph(dy.tanh(W))
+
+
+# -- images, figures, sounds, vectors ------------------------------------------------------------
+
+GREY = np.arange(30).reshape(5, 6) / 29
+
+
+def decoded(png: bytes) -> np.ndarray:
+    """The pixels of a file in PNG format whose rows have no filter."""
+    width, height, depth, colours = struct.unpack(">IIBB", png[16:26])
+    assert (png[:8], depth, png[-8:-4]) == (b"\x89PNG\r\n\x1a\n", 8, b"IEND")
+    (length,) = struct.unpack(">I", png[33:37])
+    assert struct.unpack(">I", png[41 + length : 45 + length])[0] == zlib.crc32(png[37 : 41 + length])
+    rows = np.frombuffer(zlib.decompress(png[41 : 41 + length]), np.uint8).reshape(height, -1)
+    assert not rows[:, 0].any()
+    return rows[:, 1:].reshape(height, width, {0: 1, 2: 3, 6: 4}[colours])
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[TensorBoard]:
+    pytest.importorskip("tensorboardX", reason="TensorBoard's files are written by tensorboardX")
+    with TensorBoard(tmp_path / "run") as board:
+        yield board
+
+
+def values(board: TensorBoard, folder: Path) -> list[Any]:
+    board.close()
+    return [(event.step, value) for event in written(folder / "run") for value in event.summary.value]
+
+
+COLOURS = np.stack([GREY, GREY / 2, 1 - GREY], -1)
+IMAGES = {
+    "HW": (GREY, None, GREY[..., None]),
+    "HWC": (COLOURS, None, COLOURS),
+    "CHW": (COLOURS.transpose(2, 0, 1), None, COLOURS),
+    "grey CHW": (GREY[None], None, GREY[..., None]),
+    "named": (COLOURS[:3, :3], "chw", COLOURS[:3, :3].transpose(1, 2, 0)),
+    "four channels": (np.dstack([COLOURS, GREY]), None, np.dstack([COLOURS, GREY])),
+    "clipped": (GREY * 4 - 1, None, np.clip(GREY * 4 - 1, 0, 1)[..., None]),
+    "uint8": (np.arange(10, dtype=np.uint8).reshape(2, 5), None, np.arange(10).reshape(2, 5, 1) / 255),
+    "bool": (GREY > 0.5, None, (GREY > 0.5)[..., None]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", IMAGES)
+def test_images(name: str, board: TensorBoard, tmp_path: Path) -> None:
+    image, order, expected = IMAGES[name]
+    board.add_image("picture", image, 3, dataformats=order)
+    ((step, value),) = values(board, tmp_path)
+    assert (step, value.tag) == (3, "picture")
+    np.testing.assert_array_equal(decoded(value.image.encoded_image_string), np.rint(expected * 255))
+    assert (value.image.height, value.image.width) == expected.shape[:2]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_images_side_by_side(board: TensorBoard, tmp_path: Path) -> None:
+    board.add_images("pictures", np.stack([GREY, GREY / 2, GREY / 4]), 1)
+    board.add_images("expression", dy.inputTensor(np.stack([COLOURS.transpose(2, 0, 1)] * 2)), 2)
+    (_, three), (_, two) = values(board, tmp_path)
+    grid = np.block([[GREY, GREY / 2], [GREY / 4, 0 * GREY]])
+    np.testing.assert_array_equal(decoded(three.image.encoded_image_string)[..., 0], np.rint(grid * 255))
+    expected = np.rint(np.concatenate([COLOURS, COLOURS], 1).astype(np.float32) * 255)
+    np.testing.assert_allclose(decoded(two.image.encoded_image_string), expected, atol=1)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("axes", ["frames", "frames, channels", "channels, frames"])
+def test_sounds(axes: str, board: TensorBoard, tmp_path: Path) -> None:
+    sound = np.sin(np.arange(40)) * 1.5
+    given = {"frames": sound, "frames, channels": np.stack([sound, sound], 1), "channels, frames": sound[None]}[axes]
+    board.add_audio("tone", given, 2, sample_rate=8000)
+    ((_, value),) = values(board, tmp_path)
+    with wave.open(io.BytesIO(value.audio.encoded_audio_string)) as file:
+        assert (file.getframerate(), file.getnframes()) == (8000, 40)
+        samples = np.frombuffer(file.readframes(40), "<i2").reshape(40, file.getnchannels())
+    assert file.getnchannels() == value.audio.num_channels == (2 if axes == "frames, channels" else 1)
+    np.testing.assert_array_equal(samples[:, 0], np.rint(np.clip(sound, -1, 1) * 32767))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_figure(board: TensorBoard, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="figures are those of matplotlib")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(2, 1), dpi=50)
+    figure.add_subplot().plot([1, 2])
+    board.add_figure("attention", figure, 4)
+    ((step, value),) = values(board, tmp_path)
+    assert (step, value.image.width, value.image.height) == (4, 100, 50)
+    assert value.image.encoded_image_string.startswith(b"\x89PNG")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_embeddings(board: TensorBoard, tmp_path: Path) -> None:
+    board.add_embedding(np.eye(2), ["a cat", "çiçek\n"], np.ones((2, 3, 3)), global_step=1)
+    board.add_embedding(dy.inputTensor([[1, 2]]), [["dog", 3]], metadata_header=["word", "count"], tag='the "words"')
+    board.add_embedding(np.eye(2) * 2, global_step=1)  # replaces the first one
+    folder = tmp_path / "run"
+    assert (folder / "00001/default/tensors.tsv").read_text() == "2.0\t0.0\n0.0\t2.0\n"
+    assert (folder / "00001/default/metadata.tsv").read_text("utf-8") == "a cat\nçiçek\n"
+    assert decoded((folder / "00001/default/sprite.png").read_bytes()).shape == (6, 6, 1)
+    assert (folder / "00000/the%20%22words%22/metadata.tsv").read_text() == "word\tcount\ndog\t3\n"
+    config = (folder / "projector_config.pbtxt").read_text("utf-8")
+    assert config.count("embeddings {") == 2
+    assert 'tensor_name: "the \\"words\\":00000"' in config
+    assert 'sprite { image_path: "00001/default/sprite.png" single_image_dim: 3 single_image_dim: 3 }' in config
+
+
+WRONG = {
+    "no axes": ("add_image", (np.zeros(3),), r"got an array of shape \(3,\)"),
+    "two channels": ("add_image", (np.zeros((5, 6, 2)),), r"expected a matrix .* shape \(5, 6, 2\)"),
+    "either order": ("add_image", (np.zeros((3, 5, 3)),), "dataformats says whether it is HWC or CHW"),
+    "an unknown order": ("add_image", (np.zeros((3, 5, 3)), 1, "WTF"), "expected one of HW, HWC, CHW"),
+    "too few axes": ("add_image", (np.zeros((3, 5)), 1, "CHW"), "expected one of HW, HWC, CHW"),
+    "integers": ("add_image", (np.zeros((3, 5), int),), "expected floats from 0 to 1 or uint8"),
+    "NaN": ("add_image", (np.full((3, 5), np.nan),), "a number is not finite"),
+    "words": ("add_image", ("picture.png",), "expected an array of numbers"),
+    "no image": ("add_images", (np.zeros((0, 3, 5)),), "expected 1, 3 or 4 channels|shape"),
+    "three channels of sound": ("add_audio", (np.zeros((3, 5)),), r"1 or 2 channels, got an array of shape \(3, 5\)"),
+    "no figure": ("add_figure", (np.zeros(3),), "expected a figure of matplotlib"),
+    "a vector": ("add_embedding", (np.zeros(3),), r"expected a matrix, got an array of shape \(3,\)"),
+    "labels": ("add_embedding", (np.eye(3), ["a"]), "metadata: there are 1, and 3 vectors"),
+    "pictures": ("add_embedding", (np.eye(3), None, np.zeros((2, 4, 4))), "label_img: there are 2, and 3 vectors"),
+    "no squares": ("add_embedding", (np.eye(2), None, np.zeros((2, 4, 5))), "expected squares"),
+    "headings": ("add_embedding", (np.eye(1), [["a"]], None, 0, "x", ["b", "c"]), "as many labels of each vector"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_media(name: str) -> None:
+    method, arguments, message = WRONG[name]
+    names = [] if method == "add_embedding" else ["thing"]
+    with pytest.raises((TypeError, ValueError), match=f"{method}: .*({message})"):
+        getattr(Curves(), method)(*names, *arguments)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_curves_pass_media_on(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX", reason="TensorBoard's files are written by tensorboardX")
+    for curves in (Curves(), Curves(tensorboard=tmp_path / "run")):
+        with curves:
+            curves.add_image("picture", GREY, 1)
+            curves.add_audio("tone", GREY[0], 2)
+            curves.add_embedding(GREY)
+    events = [value for event in written(tmp_path / "run") for value in event.summary.value]
+    assert [value.tag for value in events] == ["picture", "tone"]
+    assert (tmp_path / "run" / "projector_config.pbtxt").exists()
