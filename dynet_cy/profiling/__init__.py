@@ -435,9 +435,9 @@ class Profile(list["OpProfile"]):
         return "; ".join(words)
 
     def _advice(self, row: RequestProfile) -> str:
-        """The hint of a line that requested values; what `batched_map` does not make faster is said with it."""
+        """The hint of a line that requested values, after the share of the time that `batched_map` does not save."""
         own = self.outside_text() if "batched_map" in row.hint else ""
-        return f"{row.hint}; {own}, which it does not make faster" if own else row.hint
+        return f"{own}; {row.hint}" if own else row.hint
 
     def _requests_text(self) -> list[str]:
         if not self.requests:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import struct
 import sys
 import wave
@@ -44,12 +45,17 @@ def test_bad_format(tmp_path: Path) -> None:
 def test_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="pictures are drawn by matplotlib")
     picture = tmp_path / "curves.svg"
-    with contextlib.suppress(KeyError), Curves(picture) as curves:
+    with contextlib.suppress(KeyError), Curves(picture, step="epoch") as curves:
         for step in range(5):
-            curves.add(step, loss=float("nan") if step == 2 else 1 / (step + 1), accuracy=step / 5)
+            curves.add(step, loss=float("nan") if step == 2 else 1 / (step + 1), dev_LAS=step / 5)
+            curves.formats["dev_LAS"] = ".2%"
         raise KeyError  # interrupted training has curves too
     text = picture.read_text(encoding="utf-8")
     assert text.count('<g id="axes_') == 2
+    words = re.findall(r"<text[^>]*>([^<]*)</text>", text)
+    assert {"loss", "dev LAS", "epoch"} < set(words)
+    assert [word for word in words if word in ("0", "1", "0.5", "1.5", "3.5")] == ["0", "1"] * 2  # whole epochs
+    assert any(word.endswith("%") for word in words)
     Curves(tmp_path / "empty.svg").close()
     assert not (tmp_path / "empty.svg").exists()
 

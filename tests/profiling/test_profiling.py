@@ -152,3 +152,18 @@ def test_requests_of_several_lines_are_sorted() -> None:
     assert [row.nodes for row in profile.requests][0] == 20
     assert sorted(row.nodes for row in profile.requests) == [1, 1, 20]
     assert [row.seconds for row in profile.requests] == sorted((r.seconds for r in profile.requests), reverse=True)
+
+
+def test_the_share_of_python() -> None:
+    """It is said before `batched_map` is recommended; without a time there is none."""
+    with dy.ComputationGraph(), profiling.measure() as profile:
+        for i in range(10):
+            dy.tanh(dy.inputVector([i])).value()
+            sum(range(20_000))
+    assert 0 < profile.outside < profile.elapsed
+    share = profile.outside_text()
+    assert share.endswith("% of the time is the program's own Python, with the making of nodes, scheduling and updates")
+    hint = next(line for line in str(profile).splitlines() if "batched_map" in line)
+    assert hint.strip().startswith(f"{share}; one after the other")
+    assert f"{share}; one after" in profile._repr_html_().replace("&#x27;", "'")
+    assert profiling.Profile().outside_text() == ""
