@@ -178,6 +178,30 @@ def test_a_new_head_is_trained_and_read_again(tmp_path):
     assert other.labels[4] == "LABEL_4"
 
 
+def test_adapters_and_a_head(tmp_path):
+    CASES["bert"].write(tmp_path / "one")
+    encoder = dy.pretrained.load(tmp_path / "one", dy.ParameterCollection(), head="sequence", labels=2)
+    adapters = dy.pretrained.lora(encoder, 2)
+    encoder.head.set_updated(True)
+    before, trainer = encoder.head.output.W.as_array(), dy.AdamTrainer(encoder, 0.1)
+    dy.cross_entropy(encoder.scores([3, 4]), 1).backward()
+    trainer.update()
+    assert (encoder.head.output.W.as_array() != before).any()
+    adapters.merge()
+    encoder.save(tmp_path / "two")
+    again = dy.pretrained.load(tmp_path / "two", dy.ParameterCollection(), head="sequence")
+    dy.renew_cg()
+    np.testing.assert_allclose(again.scores([3, 4]).npvalue(), encoder.scores([3, 4]).npvalue(), atol=1e-5)
+
+
+def test_scores_of_words(tmp_path):
+    folder_with(tmp_path, "bert", "token")
+    encoder = dy.pretrained.load(tmp_path, dy.ParameterCollection(), head="token")
+    code = dy.pretrained.Code([2, 5, 6, 7, 3], list("abcde"), [None, 0, 0, 1, None], ["x", "y"])
+    found = encoder.head(encoder.words(code)).npvalue()
+    np.testing.assert_allclose(found, encoder.scores(code).npvalue()[:, [1, 3]], atol=1e-5)
+
+
 def test_scores_of_a_long_text(tmp_path):
     folder_with(tmp_path, "bert", "token")
     encoder = dy.pretrained.load(tmp_path, dy.ParameterCollection(), head="token")
