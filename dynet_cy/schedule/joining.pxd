@@ -21,7 +21,7 @@ cdef struct BackwardPlan:
     Step* steps
     uint32_t n_steps
 
-# Plan backward over all batches up to `last` on the CPU, in the scratch arena.  False if none can be joined, or if there
-# is no memory: then the batches simply run backward in reverse order.  GPUs join none: there an update of the dynamic
-# parser took 44.7 ms with joined batches and 39.8 without, on an H100, though it has a quarter fewer launches.
+# Plan backward over all batches up to `last` on the CPU, in the scratch arena.  False if none can be joined, or if
+# there is no memory: then the batches simply run backward in reverse order.  GPUs join none: there an update of the
+# dynamic parser took 44.7 ms with joined batches and 39.8 without (H100), though it has a quarter fewer launches.
 cdef bint plan_backward(Graph* g, uint32_t last, BackwardPlan* plan) noexcept nogil
