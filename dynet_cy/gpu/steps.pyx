@@ -1,4 +1,8 @@
-"""Products and LSTM cells as one launch; see steps.pxd."""
+"""Products and LSTM cells as one launch; see steps.pxd.
+
+Without them, an update of the tagger has 282 products besides its launches instead of 52, sequence to sequence 505
+instead of 326, and the kernels take 5 and 14 % longer on an H100.
+"""
 
 from libc.stdint cimport uint64_t
 

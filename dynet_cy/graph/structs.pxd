@@ -323,8 +323,6 @@ cdef extern from "dynet_cy/fleeting.h" nogil:
         Hole* holes
         size_t n
         size_t end
-        size_t spare
-        size_t spare_bytes
 
     size_t block_bytes "dy_block_bytes"(size_t bytes)
     size_t take_in_block "dy_take_in_block"(Block* block, size_t bytes)

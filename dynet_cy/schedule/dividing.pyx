@@ -11,7 +11,8 @@ before all parts; and those that read many pieces, such as the sum of all losses
 would make a piece larger than a part is such a sum.
 
 Only a range of batches may be divided, such as those of the scores of all words in a language model. Those before it
-run undivided before all parts, those after it after them.
+run undivided before all parts, those after it after them. Without parts, the CNN of benchmarks/workloads runs out of
+memory within a half of what it takes.
 
 Before that, large batches are cut into slices (`slice_large`). The first batches of a recurrent network are products of
 all inputs, and each step reads a part of them. A slice has what some steps read, and runs right before them. So only

@@ -228,7 +228,7 @@ cdef uint32_t drop_enough(Search* s, double left, size_t* kept) noexcept nogil:
     what they free.
 
     If stretches of all batches do not suffice, there are stretches within them, and so on: each depth takes one more
-    forward pass.
+    forward pass.  With one depth only, a CNN within a quarter of its memory takes twice the time, since it is divided.
 
     Args:
         kept: set to the bytes of values that are kept at a time, if that is still too much; else to 0.
@@ -256,7 +256,8 @@ cdef uint32_t drop_enough(Search* s, double left, size_t* kept) noexcept nogil:
 cdef uint32_t drop_quickest(Search* s, uint32_t first, size_t most, size_t bytes) noexcept nogil:
     """Have the stretches not dropped that take the longest time again for what they free; all of them are of depth 1.
 
-    Shorter stretches need a smaller room, so that fewer of them may suffice: these are tried too.
+    Shorter stretches need a smaller room, so that fewer of them may suffice: these are tried too.  Without this choice,
+    sequence to sequence within a half of its memory takes 1.19 times the time.
 
     Args:
         first: the first of them.

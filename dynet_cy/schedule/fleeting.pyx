@@ -555,6 +555,77 @@ cdef inline uint32_t end_of_tiles(const Search* s, uint32_t b) noexcept nogil:
     return after
 
 
+# Where memory is taken batch by batch, a small batch may come to lie where two large ones would follow each other, and
+# the second one finds no room.  Then all batches of a plan are placed again: the largest first, each as far in front as
+# those allow that are placed already and needed at the same time.  Without this, the forward pass of the tagger takes
+# 10.8 % more memory (9.1 % with letters; 1.7 % where backward follows).
+
+cdef enum:
+    LEAST_WASTE = 1 << 16           # bytes of a block beyond what its values take at a time
+    MOST_PLACED = 512               # batches, each of which is compared with all others
+
+cdef struct Place:
+    size_t bytes, at
+    uint32_t batch
+    uint32_t begin, end             # the batches during which it is needed; `end` is the last one
+
+
+cdef size_t place_large_first(const Search* s, size_t* at, size_t end) noexcept nogil:
+    """Find other places in a block, if it becomes shorter than `end`; the new end."""
+    cdef const Batch* batches = batches_of(s.g)
+    cdef Place* places = <Place*>arena_alloc(&s.g.scratch, 2 * s.n * sizeof(Place))
+    cdef Place* placed = places + s.n               # in the order of the block
+    cdef uint32_t b = s.begin, k, after, n = 0
+    cdef size_t shorter = 0
+    if places == NULL:
+        return end
+    while b < s.end:
+        after = end_of_tiles(s, b)
+        for k in range(b, after):
+            if not s.kept[k - s.begin]:
+                add_by_size(places, n, block_bytes(batches[k].bytes), k, b, end_of_tiles(s, batches[k].last) - 1)
+                n += 1
+        b = after
+    for k in range(n):
+        shorter = max(shorter, place(placed, k, &places[k]))
+    if shorter >= end:
+        return end
+    for k in range(n):
+        at[placed[k].batch - s.begin] = placed[k].at
+    return shorter
+
+
+cdef void add_by_size(Place* places, uint32_t n, size_t bytes, uint32_t batch, uint32_t begin,
+                      uint32_t end) noexcept nogil:
+    """Insert a batch among n others, behind those that are at least as large."""
+    while n > 0 and places[n - 1].bytes < bytes:
+        places[n] = places[n - 1]
+        n -= 1
+    places[n].bytes = bytes
+    places[n].batch = batch
+    places[n].begin = begin
+    places[n].end = end
+
+
+cdef size_t place(Place* placed, uint32_t n, const Place* x) noexcept nogil:
+    """Place a batch among n others in the first gap between those that are needed at the same time; where it ends."""
+    cdef size_t at = 0
+    cdef uint32_t i
+    for i in range(n):
+        if placed[i].begin > x.end or x.begin > placed[i].end:
+            continue
+        if at + x.bytes <= placed[i].at:
+            break
+        at = max(at, placed[i].at + placed[i].bytes)
+    i = n
+    while i > 0 and placed[i - 1].at > at:
+        placed[i] = placed[i - 1]
+        i -= 1
+    placed[i] = x[0]
+    placed[i].at = at
+    return at + x.bytes
+
+
 def set_least(size_t bytes) -> int:
     """Look for fleeting values only in plans of at least this many bytes: for tests and measurements.
 

@@ -19,14 +19,13 @@ typedef struct {
     dy_hole *holes;             /* in order, apart from each other */
     size_t n;
     size_t end;                 /* of what is used so far: the size of the block */
-    size_t spare, spare_bytes;  /* what was freed last, for values of the same size: a chain needs no list */
 } dy_block;
 
 /* What a batch takes of a block: a gap follows, since values of different batches must not be adjacent. */
 static inline size_t dy_block_bytes(size_t bytes) { return dy_round_up(bytes, DY_ALIGN) + DY_ALIGN; }
 
 /* Note that a range is free. */
-static inline void dy_free_in_block(dy_block *block, size_t at, size_t bytes) {
+static inline void dy_give_to_block(dy_block *block, size_t at, size_t bytes) {
     dy_hole *hole = block->holes;
     size_t low = 0, high = block->n;
     while (low < high) {
@@ -56,13 +55,6 @@ static inline void dy_free_in_block(dy_block *block, size_t at, size_t bytes) {
 static inline size_t dy_take_in_block(dy_block *block, size_t bytes) {
     dy_hole *hole = block->holes, *best = NULL;
     size_t at = block->end;
-    if (bytes == block->spare_bytes) {
-        block->spare_bytes = 0;
-        return block->spare;
-    }
-    if (block->spare_bytes)
-        dy_free_in_block(block, block->spare, block->spare_bytes);
-    block->spare_bytes = 0;
     for (size_t k = 0; k < block->n; k++)
         if (hole[k].bytes >= bytes && (!best || hole[k].bytes < best->bytes))
             best = &hole[k];
@@ -83,13 +75,6 @@ static inline size_t dy_take_in_block(dy_block *block, size_t bytes) {
         block->n--;
     }
     return at;
-}
-
-static inline void dy_give_to_block(dy_block *block, size_t at, size_t bytes) {
-    if (block->spare_bytes)
-        dy_free_in_block(block, block->spare, block->spare_bytes);
-    block->spare = at;
-    block->spare_bytes = bytes;
 }
 
 /* The values of a fleeting batch have been read for the last time. */
