@@ -12,7 +12,10 @@ import numpy.typing as npt
 
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
+from dynet_cy.model.parameters import set_array
 from dynet_cy.nn import Dropout, Embedding, KeysValues, Layer, LayerNorm, Linear
+from dynet_cy.nn.basic import resized_rows
+from dynet_cy.nn.construction import put_part
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.blocks import ACTIVATIONS
 from dynet_cy.pretrained.caching import CachedAttention
@@ -187,6 +190,13 @@ class Bart(EncoderDecoder):
         self.config.only("tie_word_embeddings", True)
         super()._add_top(False)
         self.bias = _ScoreBias(self.settings, self.collection) if present else None
+
+    def _resize_top(self, count: int) -> None:
+        if self.bias is not None:
+            former = self.bias.final_logits_bias.as_array()
+            bias = _ScoreBias(dataclasses.replace(self.settings, vocabulary=count), self.collection)
+            set_array(bias.final_logits_bias, resized_rows(former[:, None], count, 0.0, "resize")[:, 0])
+            put_part(self, "bias", bias)
 
     def _first_piece(self) -> int | None:
         return 2

@@ -9,7 +9,10 @@ import numpy as np
 
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
+from dynet_cy.model.parameters import set_array
 from dynet_cy.nn import Dropout, Embedding, KeysValues, Layer, Linear
+from dynet_cy.nn.basic import resized_rows
+from dynet_cy.nn.construction import put_part
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.config import Config
 from dynet_cy.pretrained.encoder import Encoder, Input
@@ -97,6 +100,12 @@ class Generator(Encoder):
         self.head = None
         if present and not self.tie:
             self.head = Linear(s.dim, s.vocabulary, self.collection, bias=False)
+
+    def _resize_top(self, count: int) -> None:
+        if self.head is not None:
+            head = Linear(self.settings.dim, count, self.collection, bias=False)
+            set_array(head.W, resized_rows(self.head.W.as_array(), count, None, "resize"))
+            put_part(self, "head", head)
 
     def _is_tied(self, present: bool) -> bool:
         """Whether scores are products with the table of pieces; `present`: whether files have a matrix for them."""

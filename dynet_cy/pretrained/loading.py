@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Union
@@ -23,11 +22,13 @@ from dynet_cy.pretrained.deberta import Deberta
 from dynet_cy.pretrained.encoder import Encoder
 from dynet_cy.pretrained.gpt import GPT2
 from dynet_cy.pretrained.llama import Llama, Qwen2, Qwen3
+from dynet_cy.pretrained.model import Layout, Pretrained
 from dynet_cy.pretrained.modernbert import ModernBert
-from dynet_cy.pretrained.names import older_name
+from dynet_cy.pretrained.names import Table, older_name
+from dynet_cy.pretrained.resnet import TORCHVISION, ResNet, torchvision_settings
 from dynet_cy.pretrained.t5 import T5
 from dynet_cy.pretrained.tensors import Tensors, find_files, open_tensors
-from dynet_cy.pretrained.text import read_tokenizer
+from dynet_cy.pretrained.vit import ViT
 
 __all__ = ["ARCHITECTURES", "load"]
 
@@ -35,18 +36,21 @@ FileName = Union[str, "os.PathLike[str]"]
 
 _ENCODERS: tuple[type[Encoder], ...] = (Bert, Roberta, Electra, DistilBert, Albert, MPNet, Deberta, ModernBert)
 _DECODERS: tuple[type[Encoder], ...] = (GPT2, Llama, Qwen2, Qwen3, T5, Bart, Marian)
-_CLASSES = (*_ENCODERS, *_DECODERS)
-ARCHITECTURES: dict[str, type[Encoder]] = {name: cls for cls in _CLASSES for name in cls.model_types}
+_VISION: tuple[type[Pretrained], ...] = (ViT, ResNet)
+_CLASSES = (*_ENCODERS, *_DECODERS, *_VISION)
+ARCHITECTURES: dict[str, type[Pretrained]] = {name: cls for cls in _CLASSES for name in cls.model_types}
 """The class for each `model_type`."""
 
 
-def load(path: FileName, model: CollectionOrLayer) -> Encoder:
-    """A pretrained encoder from files in Hugging Face's layout, with its tokenizer; nothing is fetched.
+def load(path: FileName, model: CollectionOrLayer) -> Any:
+    """A pretrained model from files in Hugging Face's layout, with its tokenizer; nothing is fetched.
 
     The folder has `config.json`, whose `model_type` decides the class; `model.safetensors` or `pytorch_model.bin`, or
     several of them and a `*.index.json`; and the files of the tokenizer. The numbers become float32. Names may have a
     prefix, such as `bert.`. What the encoder has no place for, such as the head of a language model, is left out; the
     encoder's text shows what was read and what was left. The encoder is in evaluation mode.
+
+    A ResNet may also have torchvision's names, in a file alone, without `config.json`: the tensors say its settings.
 
     Args:
         path: the folder, or a file with tensors in it
@@ -73,27 +77,38 @@ def load(path: FileName, model: CollectionOrLayer) -> Encoder:
             f"load: there is no file or folder {os.fspath(path)!r}; models are read from disk, nothing is fetched"
         )
     folder = place if place.is_dir() else place.parent
-    config = Config(read_json(folder / "config.json", "the settings of a model"), str(folder / "config.json"))
-    cls = _class_of(config)
     file = find_files(folder) if place.is_dir() else place
     tensors = open_tensors(file)
+    config, layout = _read_settings(folder / "config.json", tensors, str(file))
     config.numbers = tensors.numbers()
     collection = as_collection(model)
     if not isinstance(collection, ParameterCollection):
         raise TypeError(f"load: argument model: expected a ParameterCollection, got {type(model).__name__}")
-    prefix = _prefix(cls, tensors, str(file))
-    text = read_tokenizer(folder)
+    prefix = _prefix(layout.first_tensor, tensors, str(file))
 
-    def fill(encoder: Encoder) -> None:
-        _fill(encoder, tensors, prefix, str(file))
-        encoder.text = text
+    def fill(model: Pretrained) -> None:
+        _fill(model, tensors, prefix, str(file), layout.names)
+        model._read_folder(folder)
 
-    # Within the constructor: an encoder that a cell of a notebook made before is replaced by one without errors only.
-    top = cls.top_tensor()
-    return cls(config, collection, prefix + top in tensors or top in tensors, fill)
+    # Within the constructor: a model that a cell of a notebook made before is replaced by one without errors only.
+    cls: Any = _class_of(config)
+    return cls(config, collection, *(prefix + name in tensors or name in tensors for name in layout.optional), fill)
 
 
-def _class_of(config: Config) -> type[Encoder]:
+def _read_settings(path: Path, tensors: Tensors, source: str) -> tuple[Config, Layout]:
+    """The settings of a model, and how its files name tensors. Files of torchvision come without settings, and those of
+    timm with others."""
+    config = Config(read_json(path, "the settings of a model"), str(path)) if path.exists() else None
+    if config is None or "model_type" not in config.values:
+        found = torchvision_settings(tensors, source)
+        if found is not None:
+            return found, TORCHVISION
+    if config is None:
+        config = Config(read_json(path, "the settings of a model"), str(path))
+    return config, _class_of(config)._layout()
+
+
+def _class_of(config: Config) -> type[Pretrained]:
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
         there = ", ".join(sorted(ARCHITECTURES))
@@ -103,15 +118,12 @@ def _class_of(config: Config) -> type[Encoder]:
     return ARCHITECTURES[kind]
 
 
-def _fill(encoder: Encoder, tensors: Tensors, prefix: str, source: str) -> None:
-    """Set the parameters of a new encoder to the values of the tensors."""
-    for name in tensors:
-        mixture = re.fullmatch(r"mixtures\.(\d{1,4})\.weights", name)
-        if mixture is not None:
-            encoder.mixture(int(mixture[1]))
+def _fill(encoder: Pretrained, tensors: Tensors, prefix: str, source: str, table: Table) -> None:
+    """Set the parameters of a new model to the values of the tensors."""
+    encoder._add_parts(tensors)
     goals = []
     for name, parameter in _paths(encoder):
-        tensor = encoder.tensor_name(name)
+        tensor = encoder.tensor_name(name, table)
         names = (prefix + tensor, prefix + older_name(tensor), tensor)
         full = next((n for n in names if n in tensors), None)
         if full is None:
@@ -130,16 +142,15 @@ def _fill(encoder: Encoder, tensors: Tensors, prefix: str, source: str) -> None:
 def _paths(layer: Layer, above: str = "") -> Iterator[tuple[str, Any]]:
     """The parameters of a layer with their paths of attributes, which become their names when it is finished."""
     for part, name in all_parts(layer):
-        path = above + name.replace("/", ".")
+        path = above + layer._saved_name(name).replace("/", ".")
         if isinstance(part, Layer):
             yield from _paths(part, f"{path}.")
         else:
             yield path, part
 
 
-def _prefix(cls: type[Encoder], tensors: Tensors, source: str) -> str:
+def _prefix(known: str, tensors: Tensors, source: str) -> str:
     """What stands before the names of a model that is part of a larger one, such as `bert.`."""
-    known = f"{cls.names['embeddings.pieces']}.weight"
     found = [name[: -len(known)] for name in tensors if name.endswith(known)]
     found = [prefix for prefix in found if prefix == "" or prefix.endswith(".")]
     if not found:
@@ -148,7 +159,8 @@ def _prefix(cls: type[Encoder], tensors: Tensors, source: str) -> str:
 
 
 def _report(tensors: Tensors, used: set[str]) -> str:
-    left = [name for name in tensors if name not in used]
+    # Counts of minibatches say nothing about a model.
+    left = [name for name in tensors if name not in used and not name.endswith("num_batches_tracked")]
     return f"read {len(used)} tensors of {', '.join(tensors.files)}" + (f"; left {_listed(left)}" if left else "")
 
 

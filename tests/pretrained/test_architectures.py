@@ -23,7 +23,8 @@ def loaded(request, tmp_path):
 
 
 def test_all_architectures_are_here():
-    assert {case.config["model_type"] for case in CASES.values()} == set(ARCHITECTURES)
+    texts = {kind for kind, cls in ARCHITECTURES.items() if not issubclass(cls, dy.pretrained.VisionModel)}
+    assert {case.config["model_type"] for case in CASES.values()} == texts
 
 
 def test_all_layers_are_those_of_the_formula(loaded):
