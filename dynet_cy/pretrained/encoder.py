@@ -420,8 +420,8 @@ class Encoder(Pretrained):
         return self._reader().decode(ids)
 
     def resize(self, vocabulary: int) -> None:
-        """Change the number of pieces, for a tokenizer with further ones. The tables of vectors and of scores keep their
-        first rows; new ones are drawn as by `Embedding.resize`. A trainer's state for these tables begins with zeros.
+        """Change the number of pieces, for a tokenizer with further ones. The tables of vectors and of scores keep
+        their first rows; new ones are drawn as by `Embedding.resize`. A trainer's state for these begins with zeros.
 
         Args:
             vocabulary: the new number of pieces

@@ -41,8 +41,8 @@ class VisionModel(Pretrained):
         channels: of the images, such as 3 for red, green and blue
         dim: length of the vector of an image
         labels: the names of the classes; without a classifier, an empty list
-        classifier: the linear layer for the scores of the classes, or None. Assign another one for classes of your own, such
-            as ``dy.nn.Linear(resnet.dim, 10, model)``.
+        classifier: the linear layer for the scores of the classes, or None. Assign another one for
+            classes of your own, such as ``dy.nn.Linear(resnet.dim, 10, model)``.
         checkpoint: whether the values within blocks are dropped and computed again in backward, for less memory; see
             `dynet_cy.checkpoint`
     """

@@ -60,6 +60,7 @@ LAYERS = {
 # Layers without a row, and the files of their tests.
 ELSEWHERE = {
     "Activation": "test_basic_layers.py",
+    "AvgPool2d": "test_image_layers.py",
     "BatchNorm": "test_convolution_layers.py",
     "BiaffineAttention": "test_attention_layers.py",
     "CRF": "test_crf_layer.py",
@@ -69,9 +70,13 @@ ELSEWHERE = {
     "ConvTranspose2d": "test_convolution_layers.py",
     "Dropout": "test_basic_layers.py",
     "Embedding": "test_basic_layers.py",
+    "GlobalAvgPool2d": "test_image_layers.py",
+    "GroupNorm": "test_image_layers.py",
     "LayerList": "test_basic_layers.py",
+    "MaxPool2d": "test_image_layers.py",
     "MultiHeadAttention": "test_attention_layers.py",
     "PointerAttention": "test_attention_layers.py",
+    "ResidualBlock": "test_image_layers.py",
     "SinusoidalPositions": "test_attention_layers.py",
     "TransformerDecoder": "test_transformer_layers.py",
     "TransformerDecoderLayer": "test_transformer_layers.py",
