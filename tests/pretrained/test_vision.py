@@ -245,6 +245,10 @@ def test_checkpoints_change_nothing(loaded):
 
 def test_gradients_of_first_and_second_order(loaded):
     config, _, model = loaded
+    if config["model_type"] == "resnet":  # differences need a smooth function
+        state = model.state_dict()
+        model = dy.pretrained.ResNet({**config, "hidden_act": "silu"}, dy.ParameterCollection(), True)
+        model.load_state_dict(state)
     x = pixels(config, 1)
     names = [n for n, _ in model.named_parameters()]
     weight = dict(model.named_parameters())[next(n for n in names if n.endswith(("inner.W", "conv2.W")))]
@@ -361,7 +365,7 @@ def test_files_that_do_not_fit(loaded, tmp_path):
     size = "hidden_size" if config["model_type"] == "vit" else "embedding_size"
     for settings, names, error, message in [
         ({}, set(list(tensors)[:3]), ModelMismatchError, "there is no "),
-        ({size: 3 << 28}, set(), ModelFileError, f"{size} is 805306368, for .* the files hold"),
+        ({size: 3 << 28}, set(), ModelFileError, " is .*, for .* times 805306368 numbers, but the files hold"),
         ({size: config[size] + 3}, set(), ModelMismatchError, "has shape .* says"),
         ({"id2label": {**LABELS, "5": "x"}}, set(), ModelMismatchError, "classifier.*has shape"),
         ({"model_type": "swin"}, set(), ModelFileError, "the architectures that can be read are .*resnet.*vit"),
