@@ -77,7 +77,7 @@ class Pretrained(Layer):
     def _add_parts(self, names: Iterable[str]) -> None:
         """Make the parts that only some files have, by the names of the tensors."""
 
-    def _run(self, number: int, layer: Any, x: Expression, context: tuple[Expression, ...] = ()) -> Expression:
+    def _run(self, number: int, layer: Any, x: Expression, context: tuple[Expression, ...]) -> Expression:
         """The result of a block."""
         found: Expression = checkpoint(layer, x, *context) if self.checkpoint else layer(x, *context)
         return found

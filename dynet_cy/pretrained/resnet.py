@@ -142,11 +142,11 @@ class ResNet(VisionModel):
         states = [x]
         for blocks in self.layers:
             for number, block in enumerate(blocks):
-                x = self._run(number, block, x)
+                x = self._run(number, block, x, ())
             states.append(x)
         return states if all_layers else x
 
-    def _vector(self, x: Expression) -> Expression:
+    def _feature(self, x: Expression) -> Expression:
         return self.mean(x)
 
     def pooled(self, x: Expression) -> Expression:
@@ -170,7 +170,7 @@ class ResNet(VisionModel):
         shape, _ = x.dim()
         if shape[-1] != self.dim:
             raise DimensionError(f"ResNet.pooled: argument x: expected {self.dim} channels, got {shape}")
-        return self._vector(x)
+        return self._feature(x)
 
     def _by_depth(self) -> list[Any]:
         blocks = [block for stage in self.layers for block in stage]

@@ -120,10 +120,10 @@ class VisionModel(Pretrained):
             >>> dy.pretrained.ResNet(config, model).features(np.zeros((16, 12, 3))).dim()
             ((8,), 1)
         """
-        found: Expression = self._vector(self(images))
+        found: Expression = self._feature(self(images))
         return found
 
-    def _vector(self, x: Expression) -> Expression:
+    def _feature(self, x: Expression) -> Expression:
         """The vector of an image, from what a call returns."""
         raise NotImplementedError
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from dynet_cy.graph import Expression
@@ -181,12 +180,12 @@ class ViT(VisionModel):
         x = self.dropout(self.patches(self._images(images, self.size)))
         states = [x]
         for number, layer in enumerate(self.layers):
-            x = self._run(number, layer, x)
+            x = self._run(number, layer, x, ())
             states.append(x)
         states[-1] = self.norm(x)
         return states if all_layers else states[-1]
 
-    def _vector(self, x: Expression) -> Expression:
+    def _feature(self, x: Expression) -> Expression:
         return ops.pick(x, 0, 1)
 
     def pooled(self, x: Expression) -> Expression:
@@ -209,7 +208,7 @@ class ViT(VisionModel):
         """
         if self.pooler is None:
             raise ValueError("ViT.pooled: there is no such layer in the files")
-        return ops.tanh(self.pooler(self._vector(x)))
+        return ops.tanh(self.pooler(self._feature(x)))
 
     def _by_depth(self) -> list[Any]:
         return [*self.layers[::-1], self.patches]
@@ -221,12 +220,8 @@ class ViT(VisionModel):
 
     def from_file(self, parameter: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if parameter == "patches.cls_token":
-            return array[0, 0]
-        return (
-            np.asarray(array[0].T)
-            if parameter == "patches.position_embeddings"
-            else super().from_file(parameter, array)
-        )
+            return array.reshape(-1)
+        return array[0].T if parameter == "patches.position_embeddings" else super().from_file(parameter, array)
 
     def _sizes(self) -> str:
         s = self.settings
