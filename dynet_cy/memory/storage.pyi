@@ -49,7 +49,8 @@ class Storage:
     @property
     def device(self) -> int: ...
     @property
-    def times_changed(self) -> int: ...
+    def times_changed(self) -> int:
+        """How many times values have changed."""
     @property
     def values(self) -> Plane: ...
     @property

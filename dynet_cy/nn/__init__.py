@@ -10,8 +10,8 @@ from dynet_cy.nn.crf import CRF
 from dynet_cy.nn.layer import Layer
 from dynet_cy.nn.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from dynet_cy.nn.positions import RelativeBias, SinusoidalPositions, alibi, rotate
-from dynet_cy.nn.residual import ResidualBlock
 from dynet_cy.nn.recurrent import GRU, LSTM, RNN
+from dynet_cy.nn.residual import ResidualBlock
 from dynet_cy.nn.transformer import (
     DecoderState,
     TransformerDecoder,

@@ -25,8 +25,11 @@ from dynet_cy.pretrained.llama import Llama, Qwen2, Qwen3, SmolLM3
 from dynet_cy.pretrained.loading import load
 from dynet_cy.pretrained.lora import Adapters, LoRA, load_lora, lora
 from dynet_cy.pretrained.modernbert import ModernBert
+from dynet_cy.pretrained.resnet import ResNet
 from dynet_cy.pretrained.t5 import T5
 from dynet_cy.pretrained.text import Code
+from dynet_cy.pretrained.vision import VisionModel
+from dynet_cy.pretrained.vit import ViT
 
 __all__ = [
     "GPT2",
@@ -49,9 +52,12 @@ __all__ = [
     "ModernBert",
     "Qwen2",
     "Qwen3",
+    "ResNet",
     "Roberta",
     "Sampling",
     "SmolLM3",
+    "ViT",
+    "VisionModel",
     "load",
     "load_lora",
     "lora",
