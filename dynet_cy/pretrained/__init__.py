@@ -1,4 +1,4 @@
-"""Pretrained encoders and decoders of texts, and models of images, from folders in Hugging Face's layout. docs/pretrained.md explains them.
+"""Pretrained models of texts and of images, from folders in Hugging Face's layout. docs/pretrained.md explains them.
 
 An architecture is a class derived from `Encoder`, `Decoder` or `EncoderDecoder`: its settings and a table of names.
 
