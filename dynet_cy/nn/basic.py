@@ -14,6 +14,7 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.model.initializers import NormalInitializer, PyInitializer
 from dynet_cy.model.weights import Weights
+from dynet_cy.nn.construction import put_part
 from dynet_cy.nn.layer import Layer, activation, set_uniform, share
 from dynet_cy.ops import api as ops
 
@@ -195,6 +196,42 @@ class Embedding(Layer):
             return x
         mask = kept.reshape((1, *numbers.shape)).astype(np.float32)
         return ops.cmult(x, ops.inputTensor(mask, batched=numbers.ndim == 2))
+
+    def resize(self, size: int, init: float | npt.ArrayLike | None = None) -> None:
+        """Change the number of vectors: keep the first ones, and add others at the end or drop the last ones.
+
+        The table is replaced by another one of the same name. Trainers go on with it: its state (momentum, moments)
+        begins with zeros, and it is in no group, as for any parameter that is new. What was made from the former table,
+        such as the graph, is of no use any more: begin a new one.
+
+        Args:
+            size: the new number of vectors
+            init: the values of the new ones: a number, or an array with a row for each. Default: normal numbers with
+                the mean and the deviation of the former vectors along each axis, so that new words look like others.
+
+        Raises:
+            TypeError: `size` is not an integer
+            ValueError: `size` is less than 1, it drops the vector of `padding`, or `init` has another shape
+
+        Example:
+            >>> import dynet_cy as dy
+            >>> words = dy.nn.Embedding(1000, 64, dy.ParameterCollection())
+            >>> words.resize(1002)
+            >>> words([999, 1001]).dim()
+            ((64, 2), 1)
+        """
+        count = self._size(size, "size")
+        if self.padding is not None and self.padding >= count:
+            raise ValueError(f"Embedding.resize: argument size: {count} vectors leave none for padding={self.padding}")
+        former = self.table.as_array()
+        values = resized_rows(former, count, init, "Embedding.resize")
+        if count == self.size:
+            return
+        table = self.collection.add_lookup_parameters((count, self.dim), values, "table")
+        table.set_updated(self.table.is_updated())
+        put_part(self, "table", table)
+        self.size = count
+        self.spec = (count, *self.spec[1:])
 
     def _take_pytorch(self, weights: Weights) -> None:
         weights.put(self.table, weights.pop("weight", (self.size, self.dim)))
@@ -491,3 +528,26 @@ class GatedLinear(Layer):
             DimensionError: another number of rows
         """
         return ops.cmult(self.value(x), self.activation(self.gate(x)))
+
+
+def resized_rows(
+    former: npt.NDArray[np.float32], count: int, init: float | npt.ArrayLike | None, function: str
+) -> npt.NDArray[np.float32]:
+    """The first rows of a table, and new ones where there are more; see `Embedding.resize`."""
+    rows, dim = former.shape
+    more = max(count - rows, 0)
+    if init is None:
+        new = np.empty((0, dim), np.float32)
+        if more:
+            drawn = ParameterCollection().add_parameters((more, dim), NormalInitializer()).as_array()
+            new = former.mean(0) + former.std(0) * drawn.reshape(more, dim)
+    else:
+        new = np.asarray(init, dtype=np.float32)
+        if new.ndim and new.shape != (more, dim):
+            raise ValueError(
+                f"{function}: argument init: expected a number, or an array of shape {(more, dim)}, got {new.shape}"
+            )
+    found = np.empty((count, dim), np.float32)
+    found[:rows] = former[:count]
+    found[rows:] = new
+    return found

@@ -87,14 +87,30 @@ def note_all_parts(layer: Any, seen: set[int] | None = None) -> None:
 
 
 def replace_part(layer: Any, name: str, before: Any, value: Any) -> None:
-    """Name what has become an attribute of a finished layer, and remove from its collection what it replaces.
+    """Name what has become an attribute of a finished layer, and remove from its collection what it replaces, with a
+    warning.
+    """
+    if _exchanged(layer, name, before, value):
+        message = f"{type(layer).__name__}.{name} was made again: its former parameters are removed from the model"
+        warnings.warn(message, stacklevel=3)
+
+
+def put_part(layer: Any, name: str, value: Any) -> None:
+    """Set an attribute of a layer in place of another one on purpose: without the warning."""
+    before = getattr(layer, name)
+    object.__setattr__(layer, name, value)
+    _exchanged(layer, name, before, value)
+
+
+def _exchanged(layer: Any, name: str, before: Any, value: Any) -> bool:
+    """Name what has become an attribute, and remove what it replaces; whether something was removed.
 
     What the layer still holds elsewhere, such as the former layer within the new one, stays.
     """
     new = [(stored(part), layer._saved_name(to)) for part, to in parts(value, name)]
     old = [stored(part) for part, _ in parts(before, name)]
     if not new and not old:
-        return
+        return False
     collection = layer.collection
     held = list(collection._parts.values())
     note_parts(layer)
@@ -102,9 +118,7 @@ def replace_part(layer: Any, name: str, before: Any, value: Any) -> None:
     came = unnamed or any(not any(part is other for other in held) for part, _ in new)
     replaced = came and remove_unheld(collection, old)
     name_members(collection, unnamed)
-    if replaced:
-        message = f"{type(layer).__name__}.{name} was made again: its former parameters are removed from the model"
-        warnings.warn(message, stacklevel=3)
+    return bool(replaced)
 
 
 # ---- constructors

@@ -1,4 +1,4 @@
-"""Pretrained encoders and decoders, from folders in Hugging Face's layout. docs/pretrained.md explains them.
+"""Pretrained models of texts and of images, from folders in Hugging Face's layout. docs/pretrained.md explains them.
 
 An architecture is a class derived from `Encoder`, `Decoder` or `EncoderDecoder`: its settings and a table of names.
 
@@ -11,6 +11,9 @@ Where that is not enough, the class overrides a method: `_make_embeddings`, `_ma
 module `dynet_cy.pretrained.bert` has architectures of both kinds. Blocks of decoders have `step`, too. Then the class
 goes into `_CLASSES` in `dynet_cy.pretrained.loading`, small random models of it into the table of
 `tests/pretrained/architectures.py`, and a row into that of docs/pretrained.md.
+
+A model of images is a class derived from `VisionModel`, with the same tables, and its tests are in
+`tests/pretrained/test_vision.py`.
 """
 
 from dynet_cy.pretrained.bart import Bart, Marian
@@ -25,8 +28,11 @@ from dynet_cy.pretrained.llama import Llama, Qwen2, Qwen3, SmolLM3
 from dynet_cy.pretrained.loading import load
 from dynet_cy.pretrained.lora import Adapters, LoRA, load_lora, lora
 from dynet_cy.pretrained.modernbert import ModernBert
+from dynet_cy.pretrained.resnet import ResNet
 from dynet_cy.pretrained.t5 import T5
 from dynet_cy.pretrained.text import Code
+from dynet_cy.pretrained.vision import VisionModel
+from dynet_cy.pretrained.vit import ViT
 
 __all__ = [
     "GPT2",
@@ -49,9 +55,12 @@ __all__ = [
     "ModernBert",
     "Qwen2",
     "Qwen3",
+    "ResNet",
     "Roberta",
     "Sampling",
     "SmolLM3",
+    "ViT",
+    "VisionModel",
     "load",
     "load_lora",
     "lora",

@@ -17,6 +17,7 @@ from dynet_cy.nn import Dropout, Embedding, Layer, LayerNorm
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.blocks import Attention, Block
 from dynet_cy.pretrained.encoder_decoder import EncoderDecoder
+from dynet_cy.pretrained.heads import resize_vector
 from dynet_cy.pretrained.settings import PLAIN_KEYS, Settings
 
 __all__ = ["Bart", "Marian"]
@@ -149,6 +150,10 @@ class Bart(EncoderDecoder):
         self.config.only("tie_word_embeddings", True)
         super()._add_top(False)
         self.bias = _ScoreBias(self.settings, self.collection) if present else None
+
+    def _resize_top(self, count: int) -> None:
+        if self.bias is not None:
+            resize_vector(self.bias, "final_logits_bias", count)
 
     def _first_piece(self) -> int | None:
         return 2

@@ -59,6 +59,8 @@ class Attention(MultiHeadAttention):
     def _project(self, which: int, x: Expression) -> Expression:
         return (self.query, self.key, self.value, self.output)[which](x)
 
+    # Those of its linear layers.
+    _as_pytorch = Layer._as_pytorch
     _take_pytorch = Layer._take_pytorch
 
 

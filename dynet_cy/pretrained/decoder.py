@@ -11,7 +11,10 @@ from weakref import WeakKeyDictionary
 from dynet_cy.graph import Expression, StaleExpressionError
 from dynet_cy.graph.expressions import cg
 from dynet_cy.model import ParameterCollection
+from dynet_cy.model.parameters import set_array
 from dynet_cy.nn import Dropout, Embedding, KeysValues, Layer, Linear
+from dynet_cy.nn.basic import resized_rows
+from dynet_cy.nn.construction import put_part
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.config import Config
 from dynet_cy.pretrained.encoder import Encoder, Input
@@ -94,6 +97,13 @@ class Generator(Encoder):
         s = self.settings
         self.tie = self._is_tied(present)
         self.head = Linear(s.dim, s.vocabulary, self.collection, bias=False) if present and not self.tie else None
+
+    def _resize_top(self, count: int) -> None:
+        if self.head is not None:
+            head = Linear(self.settings.dim, count, self.collection, bias=False)
+            set_array(head.W, resized_rows(self.head.W.as_array(), count, None, "resize"))
+            head.W.set_updated(self.head.W.is_updated())
+            put_part(self, "head", head)
 
     def _is_tied(self, present: bool) -> bool:
         """Whether scores are products with the table of pieces; `present`: whether files have a matrix for them."""
@@ -194,8 +204,8 @@ class Generator(Encoder):
         """
         return generate(self, prompts, longest, width, sample, end, each, options)
 
-    def _prefix_in_files(self) -> str:
-        return self.prefix
+    def _is_part(self) -> bool:
+        return True
 
 
 class Decoder(Generator):

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Union
 
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.files.replacing import write_file
 from dynet_cy.graph import Expression
-from dynet_cy.graph.regions import checkpoint
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn import Dropout, Embedding, Layer, LayerNorm, Linear
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.blocks import ACTIVATIONS, Block
-from dynet_cy.pretrained.config import Config
-from dynet_cy.pretrained.heads import KINDS, Head, HeadPlan, labels_of
-from dynet_cy.pretrained.names import Table, tensor_name
-from dynet_cy.pretrained.saving import FileName, write_json, write_tensors
+from dynet_cy.pretrained.heads import KINDS, Head, HeadPlan, labels_of, resize_vector
+from dynet_cy.pretrained.model import ConfigLike, Fill, Layout, Pretrained, as_config
+from dynet_cy.pretrained.names import Table
 from dynet_cy.pretrained.settings import KEYS, Settings, read_settings
 from dynet_cy.pretrained.tables import NotWritten, piece_table, widened
-from dynet_cy.pretrained.text import Code, Text, TextReader
+from dynet_cy.pretrained.text import Code, Text, TextReader, advice, read_tokenizer
 from dynet_cy.pretrained.words import POOLS, Mixture, pooled
-from dynet_cy.train import Trainer
 
 __all__ = ["Embeddings", "Encoder"]
-
-_BARE = ("head.", "bias.", "mixtures.")  # the paths of parameters whose names in files have no prefix
 
 Input = Union[Code, Sequence[int], npt.NDArray[np.integer[Any]]]
 
@@ -77,7 +72,7 @@ class Embeddings(Layer):
         return found
 
 
-class Encoder(Layer):
+class Encoder(Pretrained):
     """The base class of encoders: a stack of blocks over the vectors of pieces.
 
     An architecture is a derived class: its names in `config.json`, `keys`, and its table of names, `names`; the package
@@ -115,38 +110,29 @@ class Encoder(Layer):
         ((8, 4), 1)
     """
 
-    model_types: ClassVar[Mapping[str, str]] = {}
-    """The values of `model_type` in `config.json` that mean this class, and for each the class in `transformers`."""
     keys: ClassVar[Mapping[str, tuple[str, Any]]] = KEYS
     """The name of each setting in `config.json`, and its value where it is missing."""
-    kind: str | None = None
-    names: Table = {}
-    """The names of the modules; see `dynet_cy.pretrained.names`."""
     heads: ClassVar[Mapping[str, HeadPlan]] = {}
     """What there is for each kind of head."""
-    prefix: ClassVar[str] = ""
-    """What stands in files before the names of all but the head, where there is one."""
 
     def __init__(
         self,
-        config: Config | Mapping[str, Any] | str,
+        config: ConfigLike,
         model: ParameterCollection,
         pooler: bool = False,
-        fill: Callable[[Encoder], None] | None = None,
+        fill: Fill = None,
         head: str | None = None,
         tables: str = "float32",
     ) -> None:
-        values = json.loads(config) if isinstance(config, str) else config
-        self.config = values if isinstance(values, Config) else Config(values)
-        self.settings = dataclasses.replace(self._read_settings(), half_tables=self._half(tables, head))
+        self.config = as_config(config)
+        self.settings = replace(self._read_settings(), half_tables=self._half(tables, head))
         self._check_room()
-        spec: tuple[Any, ...] = (json.dumps(self.config.values), bool(pooler))
+        more: tuple[Any, ...] = ()
         if head is not None or self.settings.half_tables:
-            spec += (None, head, *([NotWritten()] if self.settings.half_tables else []))
-        super().__init__(model, spec)
+            more = (None, head, *([NotWritten()] if self.settings.half_tables else []))
+        super().__init__(self.config, model, bool(pooler), *more)
         self.text: TextReader | None = None
-        self.report = self.advice = ""
-        self.checkpoint = False
+        self.advice = ""
         self.embeddings = self._make_embeddings()
         self.projection = self._make_projection()
         self.layers = self._make_layers()
@@ -195,6 +181,10 @@ class Encoder(Layer):
     def _read_settings(self, **changed: tuple[str, Any]) -> Settings:
         """The settings in `config.json`, some of them under other names or with other values where they are missing."""
         return read_settings(self.config, {**self.keys, **changed}, ACTIVATIONS)
+
+    @classmethod
+    def _layout(cls) -> Layout:
+        return Layout(f"{cls.names['embeddings.pieces']}.weight", (cls.top_tensor(),))
 
     @classmethod
     def top_tensor(cls) -> str:
@@ -326,11 +316,6 @@ class Encoder(Layer):
     def _vectors(self, ids: Sequence[int], types: Sequence[int]) -> Expression:
         """The vectors in the tables."""
         found: Expression = self.embeddings(ids, types)
-        return found
-
-    def _run(self, number: int, layer: Any, x: Expression, context: tuple[Expression, ...]) -> Expression:
-        """The result of a block."""
-        found: Expression = checkpoint(layer, x, *context) if self.checkpoint else layer(x, *context)
         return found
 
     def _finished(self, states: list[Expression]) -> list[Expression]:
@@ -521,6 +506,36 @@ class Encoder(Layer):
         """
         return self._reader().decode(ids)
 
+    def resize(self, vocabulary: int) -> None:
+        """Change the number of pieces, for a tokenizer with further ones. The tables of vectors and of scores keep
+        their first rows; new ones are drawn as by `Embedding.resize`. A trainer's state for these begins with zeros.
+
+        Args:
+            vocabulary: the new number of pieces
+
+        Raises:
+            TypeError: not an integer
+            ValueError: less than 1, or the table is in bfloat16
+
+        Example:
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
+            >>> bert.resize(12)
+            >>> bert([2, 5, 11, 3]).dim()
+            ((8, 4), 1)
+        """
+        count = self._size(vocabulary, "vocabulary")
+        self.embeddings.pieces.resize(count)
+        self._resize_top(count)
+        self.settings = replace(self.settings, vocabulary=count)
+        self.config.values[self.keys["vocabulary"][0]] = count
+        self.spec = (json.dumps(self.config.values), *self.spec[1:])
+
+    def _resize_top(self, count: int) -> None:
+        """Change the number of pieces of what makes scores."""
+        if self.kind == "masked":
+            resize_vector(self.head, "b", count)
+
     def _reader(self) -> TextReader:
         if self.text is None:
             message = "there is no tokenizer: it was made without a folder that has one"
@@ -529,44 +544,9 @@ class Encoder(Layer):
 
     # ---- training
 
-    def layerwise(self, trainer: Trainer, decay: float) -> None:
-        """Give each layer a learning rate of its own: that of the trainer times `decay` in the last block, times
-        `decay` squared in the one before, and so on down to the tables (Howard and Ruder, "Universal language model
-        fine-tuning", ACL 2018). What comes after the blocks, such as `pooler`, keeps that of the trainer.
-
-        Args:
-            trainer: that of this encoder, or of a layer that holds it
-            decay: from above 0 to 1
-
-        Raises:
-            ValueError: `decay` is something else, or a parameter belongs to another trainer or to a group already; no
-                group is made then
-
-        Example:
-            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
-            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
-            >>> trainer = dy.AdamWTrainer(bert, 1e-4)
-            >>> bert.layerwise(trainer, 0.5)
-            >>> [group.learning_rate for group in trainer.groups]
-            [5e-05, 2.5e-05]
-        """
-        name = f"{type(self).__name__}.layerwise"
-        if not 0 < decay <= 1:
-            raise ValueError(f"{name}: argument decay: expected above 0 to 1, got {decay!r}")
+    def _by_depth(self) -> list[Any]:
         tables = [part for part in (self.embeddings, self.projection, *self._further_tables()) if part is not None]
-        parts = [*self.layers[::-1], tables]
-        grouped = {name for group in trainer.groups for name in group.names}
-        inside = [stored for part in parts for layer in _layers_in(part) for stored in layer.parameters()]
-        taken = next((stored.name() for stored in inside if stored.name() in grouped), None)
-        if taken is not None:
-            raise ValueError(
-                f"{name}: {taken} is in a group of the trainer already: call `layerwise` before other groups are made, "
-                "or give trainer.group_by_name a rule with all settings for each layer, such as "
-                f"{{'*layers.0.*.b': {{'learning_rate': {trainer.learning_rate * decay:g}, 'weight_decay': 0}}, ...}}"
-            )
-        rate = trainer.learning_rate
-        for depth, part in enumerate(parts, 1):
-            trainer.group(part, learning_rate=rate * decay**depth)
+        return [*self.layers[::-1], tables]
 
     def _further_tables(self) -> list[Any]:
         """Further tables, such as those of distances."""
@@ -574,86 +554,17 @@ class Encoder(Layer):
 
     # ---- files
 
-    def save(self, folder: FileName) -> None:
-        """Write a folder in Hugging Face's layout, which `load` and `transformers` read: `config.json`,
-        `model.safetensors`, and the files of the tokenizer.
+    def _architecture(self, kind: str) -> str:
+        name = super()._architecture(kind)
+        return name if self.kind is None else name[: -len("Model")] + "For" + KINDS[self.kind]
 
-        Args:
-            folder: where to; it is made if it is not there
+    def _is_part(self) -> bool:
+        return self.head is not None
 
-        Raises:
-            ValueError: adapters are in the encoder: merge them first, or save them alone
-            OSError: a file cannot be written
-
-        Example:
-            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
-            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
-            >>> bert.save("folder")
-            >>> dy.pretrained.load("folder", model)
-            <Bert (...): read 21 tensors of model.safetensors, evaluation mode>
-        """
-        place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
-        write_tensors(place / "model.safetensors", self._tensors())
-        kind = self.config.get("model_type", next(iter(self.model_types)))
-        changed = {"model_type": kind, "architectures": [self._class_in_transformers(kind)], "dtype": "float32"}
-        write_json(place / "config.json", {**self.config.values, **changed})
-        for name, data in (self.text.files if self.text is not None else {}).items():
-            write_file(place / name, data)
-
-    def _class_in_transformers(self, kind: str) -> str:
-        cls = self.model_types[kind]
-        return cls if self.kind is None else cls[: -len("Model")] + "For" + KINDS[self.kind]
-
-    def _prefix_in_files(self) -> str:
-        return "" if self.head is None else self.prefix
-
-    def _tensors(self) -> dict[str, npt.NDArray[np.float32]]:
-        prefix, found = self._prefix_in_files(), {}
-        for name, array in self.state_dict().items():
-            before = "" if name.startswith(_BARE) else prefix
-            found[before + self.tensor_name(name)] = self.to_file(name, array)
+    def _tensors(self) -> dict[str, npt.NDArray[Any]]:
+        found = super()._tensors()
         if self.settings.half_tables:
-            found[prefix + self.tensor_name("embeddings.pieces.table")] = widened(self.embeddings.pieces.numbers)
-        return found
-
-    def to_file(self, parameter: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The array that files have for a parameter.
-
-        Args:
-            parameter: its name in `named_parameters`
-            array: its value
-        """
-        return array
-
-    def from_file(self, parameter: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The value of a parameter.
-
-        Args:
-            parameter: its name in `named_parameters`
-            array: what files have for it
-        """
-        return array
-
-    def tensor_name(self, parameter: str) -> str:
-        """The name in files of a parameter.
-
-        Args:
-            parameter: its name in `named_parameters`
-
-        Raises:
-            ValueError: files have no name for it
-
-        Example:
-            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
-            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
-            >>> bert.tensor_name("layers.0.inner.W")
-            'encoder.layer.0.intermediate.dense.weight'
-        """
-        found = tensor_name({**self.names, "mixtures.*": "mixtures.*"}, parameter)
-        if found is None:
-            name = type(self).__name__
-            raise ValueError(f"{name}: files have no name for {parameter}; an adapter is merged first, or saved alone")
+            found[self._name_in_files("embeddings.pieces.table")] = widened(self.embeddings.pieces.numbers)
         return found
 
     def _outline(self) -> str:
@@ -665,10 +576,18 @@ class Encoder(Layer):
         shape = f"{s.layers} layers of {s.dim}, {s.heads} heads, {s.vocabulary} pieces, {count:,} numbers, {text}"
         return f"({shape}){': ' if self.report else ''}{self.report}"
 
-    def _inside(self) -> list[str]:
-        return []
+    def _files(self) -> Mapping[str, bytes]:
+        return self.text.files if self.text is not None else {}
 
+    def _read_folder(self, folder: Path) -> None:
+        self.text = read_tokenizer(folder)
+        self.advice = "" if self.text is not None else advice(folder)
 
-def _layers_in(part: Any) -> list[Any]:
-    """A layer, or those of a list."""
-    return [part] if isinstance(part, Layer) else list(part)
+    def _add_parts(self, names: Iterable[str]) -> None:
+        for name in names:
+            mixture = re.fullmatch(r"mixtures\.(\d{1,4})\.weights", name)
+            if mixture is not None:
+                self.mixture(int(mixture[1]))
+
+    def _extra_names(self) -> Table:
+        return {"mixtures.*": "mixtures.*"}

@@ -7,7 +7,10 @@ from typing import Any, NamedTuple, Union
 
 from dynet_cy.graph import Expression
 from dynet_cy.model import LookupParameters, ParameterCollection
+from dynet_cy.model.parameters import set_array
 from dynet_cy.nn import Dropout, Layer, LayerNorm, Linear
+from dynet_cy.nn.basic import resized_rows
+from dynet_cy.nn.construction import put_part
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.blocks import ACTIVATIONS
 from dynet_cy.pretrained.config import Config
@@ -15,7 +18,17 @@ from dynet_cy.pretrained.names import Table
 from dynet_cy.pretrained.settings import Settings
 from dynet_cy.rnn.builder import positive_integer
 
-__all__ = ["KINDS", "TOKEN", "Head", "HeadPlan", "Labels", "labels_of", "products_with_table", "with_labels"]
+__all__ = [
+    "KINDS",
+    "TOKEN",
+    "Head",
+    "HeadPlan",
+    "Labels",
+    "labels_of",
+    "products_with_table",
+    "resize_vector",
+    "with_labels",
+]
 
 Labels = Union[int, Sequence[str]]
 
@@ -91,6 +104,15 @@ class Head(Layer):
 def products_with_table(x: Expression, table: LookupParameters) -> Expression:
     """The product of each column with each vector of a table; both transposes are smaller than that of the table."""
     return ops.transpose(ops.transpose(x) * table.expr())
+
+
+def resize_vector(layer: Layer, name: str, count: int) -> None:
+    """Change the length of a parameter that is added to the scores of pieces: new ones get zeros."""
+    former = getattr(layer, name)
+    vector = layer._vector(count, 0.0, name)
+    set_array(vector, resized_rows(former.as_array()[:, None], count, 0.0, "resize")[:, 0])
+    vector.set_updated(former.is_updated())
+    put_part(layer, name, vector)
 
 
 def labels_of(config: Config) -> list[str]:

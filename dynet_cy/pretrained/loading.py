@@ -1,9 +1,8 @@
-"""Reads encoders from folders in Hugging Face's layout."""
+"""Reads models from folders in Hugging Face's layout."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Union
@@ -25,12 +24,14 @@ from dynet_cy.pretrained.encoder import Encoder
 from dynet_cy.pretrained.gpt import GPT2
 from dynet_cy.pretrained.heads import KINDS, Labels, with_labels
 from dynet_cy.pretrained.llama import Llama, Qwen2, Qwen3, SmolLM3
+from dynet_cy.pretrained.model import Layout, Pretrained
 from dynet_cy.pretrained.modernbert import ModernBert
-from dynet_cy.pretrained.names import older_name
+from dynet_cy.pretrained.names import Table, older_name
+from dynet_cy.pretrained.resnet import TORCHVISION, ResNet, torchvision_settings
 from dynet_cy.pretrained.t5 import T5
 from dynet_cy.pretrained.tables import HalfTable
 from dynet_cy.pretrained.tensors import Tensors, find_files, open_tensors
-from dynet_cy.pretrained.text import advice, read_tokenizer
+from dynet_cy.pretrained.vit import ViT
 
 __all__ = ["ARCHITECTURES", "load"]
 
@@ -38,8 +39,9 @@ FileName = Union[str, "os.PathLike[str]"]
 
 _ENCODERS: tuple[type[Encoder], ...] = (Bert, Roberta, Electra, DistilBert, Albert, MPNet, Deberta, ModernBert)
 _DECODERS: tuple[type[Encoder], ...] = (GPT2, Llama, Qwen2, Qwen3, SmolLM3, T5, Bart, Marian)
-_CLASSES = (*_ENCODERS, *_DECODERS)
-ARCHITECTURES: dict[str, type[Encoder]] = {name: cls for cls in _CLASSES for name in cls.model_types}
+_VISION: tuple[type[Pretrained], ...] = (ViT, ResNet)
+_CLASSES = (*_ENCODERS, *_DECODERS, *_VISION)
+ARCHITECTURES: dict[str, type[Pretrained]] = {name: cls for cls in _CLASSES for name in cls.model_types}
 """The class for each `model_type`."""
 
 
@@ -50,13 +52,15 @@ def load(
     head: str | None = None,
     labels: Labels | None = None,
     tables: str = "float32",
-) -> Encoder:
-    """A pretrained encoder from files in Hugging Face's layout, with its tokenizer; nothing is fetched.
+) -> Any:
+    """A pretrained model from files in Hugging Face's layout, with its tokenizer; nothing is fetched.
 
     The folder has `config.json`, whose `model_type` decides the class; `model.safetensors` or `pytorch_model.bin`, or
     several of them and a `*.index.json`; and the files of the tokenizer. The numbers become float32. Names may have a
     prefix, such as `bert.`. What the encoder has no place for, such as the head of a language model, is left out; the
     encoder's text shows what was read and what was left. The encoder is in evaluation mode.
+
+    A ResNet may also have torchvision's names, in a file alone, without `config.json`: the tensors say its settings.
 
     Args:
         path: the folder, or a file with tensors in it
@@ -96,35 +100,60 @@ def load(
             f"load: there is no file or folder {os.fspath(path)!r}; models are read from disk, nothing is fetched"
         )
     folder = place if place.is_dir() else place.parent
-    config = Config(read_json(folder / "config.json", "the settings of a model"), str(folder / "config.json"))
-    cls = _class_of(config)
-    if head is not None and issubclass(cls, Generator):
-        raise ValueError(f"load: argument head: encoders have one; the head of {cls.__name__} is read if it is there")
-    if tables != "float32" and issubclass(cls, Generator):
-        raise ValueError(f"load: argument tables: {cls.__name__} computes scores with its table in float32")
-    if labels is not None:
-        config.values = with_labels(config.values, labels)
     file = find_files(folder) if place.is_dir() else place
     tensors = open_tensors(file)
+    config, layout = _read_settings(folder / "config.json", tensors, str(file))
     config.numbers = tensors.numbers()
     collection = as_collection(model)
     if not isinstance(collection, ParameterCollection):
         raise refused("load", "model", model)
-    prefix = _prefix(cls, tensors, str(file))
-    text = read_tokenizer(folder)
+    cls: Any = _class_of(config)
+    further = _for_encoders(cls, head, tables)
+    if labels is not None:
+        config.values = with_labels(config.values, labels)
+    prefix = _prefix(layout.first_tensor, tensors, str(file))
 
-    def fill(encoder: Encoder) -> None:
-        _fill(encoder, tensors, prefix, str(file), labels is not None)
-        encoder.text, encoder.advice = text, "" if text is not None else advice(folder)
+    def fill(model: Pretrained) -> None:
+        _fill(model, tensors, prefix, str(file), layout.names, labels is not None)
+        model._read_folder(folder)
 
-    # Within the constructor: an encoder that a cell of a notebook made before is replaced by one without errors only.
-    top = cls.top_tensor()
-    further: dict[str, Any] = {} if issubclass(cls, Generator) else {"head": head, "tables": tables}
-    present = prefix + top in tensors or top in tensors
-    return cls(config, collection, present, fill, **further)
+    # Within the constructor: a model that a cell of a notebook made before is replaced by one without errors only.
+    present = (prefix + name in tensors or name in tensors for name in layout.optional)
+    return cls(config, collection, *present, fill, **further)
 
 
-def _class_of(config: Config) -> type[Encoder]:
+def _has_heads(cls: type[Pretrained]) -> bool:
+    """Whether the models of a class get a head by the argument `head`."""
+    return issubclass(cls, Encoder) and not issubclass(cls, Generator)
+
+
+def _for_encoders(cls: type[Pretrained], head: str | None, tables: str) -> dict[str, str | None]:
+    """The arguments that only encoders have."""
+    if _has_heads(cls):
+        return {"head": head, "tables": tables}
+    if head is not None:
+        expected = f"encoders of texts have one; the head of {cls.__name__} is read if it is there"
+        raise ValueError(f"load: argument head: {expected}")
+    if tables != "float32":
+        expected = f"only encoders of texts have other tables than float32, got {tables!r:.80} for {cls.__name__}"
+        raise ValueError(f"load: argument tables: {expected}")
+    return {}
+
+
+def _read_settings(path: Path, tensors: Tensors, source: str) -> tuple[Config, Layout]:
+    """The settings of a model, and how its files name tensors. Files of torchvision come without settings, and those of
+    timm with others."""
+    config = Config(read_json(path, "the settings of a model"), str(path)) if path.exists() else None
+    if config is None or "model_type" not in config.values:
+        found = torchvision_settings(tensors, source)
+        if found is not None:
+            return found, TORCHVISION
+    if config is None:
+        config = Config(read_json(path, "the settings of a model"), str(path))
+    return config, _class_of(config)._layout()
+
+
+def _class_of(config: Config) -> type[Pretrained]:
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
         there = ", ".join(sorted(ARCHITECTURES))
@@ -134,15 +163,12 @@ def _class_of(config: Config) -> type[Encoder]:
     return ARCHITECTURES[kind]
 
 
-def _fill(encoder: Encoder, tensors: Tensors, prefix: str, source: str, new_head: bool) -> None:
-    """Set the parameters of a new encoder to the values of the tensors, perhaps except those of its head."""
-    for name in tensors:
-        mixture = re.fullmatch(r"mixtures\.(\d{1,4})\.weights", name)
-        if mixture is not None:
-            encoder.mixture(int(mixture[1]))
+def _fill(model: Any, tensors: Tensors, prefix: str, source: str, table: Table | None, new_head: bool) -> None:
+    """Set the parameters of a new model to the values of the tensors, perhaps except those of its head."""
+    model._add_parts(tensors)
     goals = []
-    for name, parameter in _paths(encoder):
-        tensor = encoder.tensor_name(name)
+    for name, parameter in _paths(model):
+        tensor = model.tensor_name(name, table)
         names = (prefix + tensor, prefix + older_name(tensor), tensor, older_name(tensor))
         full = next((n for n in names if n in tensors), None)
         top = name.startswith(("head.", "pooler."))
@@ -150,27 +176,27 @@ def _fill(encoder: Encoder, tensors: Tensors, prefix: str, source: str, new_head
             continue
         if full is None:
             before = "" if name.startswith("head.") else prefix
-            hint = "; `labels=` makes a new head" if top and encoder.labels else ""
+            hint = "; `labels=` makes a new head" if top and _has_heads(type(model)) and model.labels else ""
             raise ModelMismatchError(f"there is no {before}{tensor}{hint}", source, parameter=before + tensor)
-        shape, wanted = tensors[full].shape, encoder.to_file(name, np.broadcast_to(0, parameter.shape)).shape
+        shape, wanted = tensors[full].shape, model.to_file(name, np.broadcast_to(0, parameter.shape)).shape
         if shape != wanted:
-            expected = f"has shape {shape}, {Path(encoder.config.source).name} says {wanted}"
+            expected = f"has shape {shape}, {Path(model.config.source).name} says {wanted}"
             raise ModelMismatchError(expected, source, parameter=full)
         goals.append((name, parameter, full))
     for name, parameter, full in goals:
         if isinstance(parameter, HalfTable):
             parameter.numbers = tensors[full].halves()
         else:
-            set_array(parameter, encoder.from_file(name, tensors[full].floats()))
+            set_array(parameter, model.from_file(name, tensors[full].floats()))
     used = {full for _, _, full in goals}
-    encoder.report = _report(tensors, used) + _advice(encoder)
+    model.report = _report(tensors, used) + _advice(model)
 
 
 def _paths(layer: Layer, above: str = "") -> Iterator[tuple[str, Any]]:
     """The parameters of a layer, and its tables in bfloat16, with their paths of attributes, which become the names of
     parameters when it is finished."""
     for part, name in all_parts(layer):
-        path = above + name.replace("/", ".")
+        path = above + layer._saved_name(name).replace("/", ".")
         if isinstance(part, HalfTable):
             yield f"{path}.table", part
         elif isinstance(part, Layer):
@@ -179,9 +205,8 @@ def _paths(layer: Layer, above: str = "") -> Iterator[tuple[str, Any]]:
             yield path, part
 
 
-def _prefix(cls: type[Encoder], tensors: Tensors, source: str) -> str:
+def _prefix(known: str, tensors: Tensors, source: str) -> str:
     """What stands before the names of a model that is part of a larger one, such as `bert.`."""
-    known = f"{cls.names['embeddings.pieces']}.weight"
     found = [name[: -len(known)] for name in tensors if name.endswith(known)]
     found = [prefix for prefix in found if prefix == "" or prefix.endswith(".")]
     if not found:
@@ -190,16 +215,17 @@ def _prefix(cls: type[Encoder], tensors: Tensors, source: str) -> str:
 
 
 def _report(tensors: Tensors, used: set[str]) -> str:
-    left = [name for name in tensors if name not in used]
+    # Counts of minibatches say nothing about a model.
+    left = [name for name in tensors if name not in used and not name.endswith("num_batches_tracked")]
     return f"read {len(used)} tensors of {', '.join(tensors.files)}" + (f"; left {_listed(left)}" if left else "")
 
 
-def _advice(encoder: Encoder) -> str:
+def _advice(model: Any) -> str:
     """How the head is read that is left, if the settings say of which kind it is."""
-    classes = encoder.config.get("architectures")
+    classes = model.config.get("architectures")
     ends = [str(name).partition("For")[2] for name in classes] if isinstance(classes, list) else []
     kind = next((kind for kind, end in KINDS.items() if end in ends), None)
-    there = encoder.kind is None and kind is not None and not isinstance(encoder, Generator)
+    there = kind is not None and _has_heads(type(model)) and model.kind is None
     return f" (head={kind!r} reads the head)" if there else ""
 
 

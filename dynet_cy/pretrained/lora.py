@@ -18,7 +18,7 @@ from dynet_cy.nn import Dropout, Layer, Linear
 from dynet_cy.nn.construction import all_parts
 from dynet_cy.nn.layer import share
 from dynet_cy.pretrained.config import Config, read_json
-from dynet_cy.pretrained.encoder import Encoder
+from dynet_cy.pretrained.model import Pretrained
 from dynet_cy.pretrained.names import module_name
 from dynet_cy.pretrained.saving import FileName, write_json, write_tensors
 from dynet_cy.pretrained.tensors import Tensors, open_tensors
@@ -324,7 +324,7 @@ def _chosen(holder: Layer, names: Sequence[str]) -> list[_Place]:
 
 def _linears(holder: Layer) -> Iterator[_Place]:
     """The linear layers within a layer that are attributes, each once. That of an adapter has the adapter's name."""
-    table = holder.names if isinstance(holder, Encoder) else {}
+    table = holder.names if isinstance(holder, Pretrained) else {}
     seen: set[int] = set()
 
     def below(layer: Any, path: str) -> Iterator[_Place]:

@@ -2,11 +2,12 @@
 
 A table has an entry for each layer with parameters, from its path of attributes to the name of the module, such as
 `"layers.*.attention.query": "encoder.layer.*.attention.self.query"`. A star stands for a number, and the numbers of
-both sides are the same, in the same order.
+both sides are the same, in the same order; a number stands for itself.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 
@@ -14,19 +15,22 @@ __all__ = ["Table", "module_name", "tensor_name"]
 
 Table = Mapping[str, str]
 
-_LEAVES = {"W": "weight", "g": "weight", "table": "weight", "b": "bias"}
+_LEAVES = {"W": "weight", "g": "weight", "table": "weight", "b": "bias", "mean": "running_mean", "var": "running_var"}
 _OLDER = {"weight": "gamma", "bias": "beta"}
 
 
 def module_name(table: Table, path: str) -> str | None:
     """The name of the module at a path of attributes; None if the table has none."""
-    numbers = re.findall(r"(?<=\.)\d+(?=\.|$)", path)
-    found = table.get(re.sub(r"(?<=\.)\d+(?=\.|$)", "*", path))
-    if found is None:
-        return None
-    for number in numbers:
-        found = found.replace("*", number, 1)
-    return found
+    parts = re.split(r"(?<=\.)(\d+)(?=\.|$)", path)  # each second one is a number
+    numbers = parts[1::2]
+    for literal in itertools.product((False, True), repeat=len(numbers)):
+        parts[1::2] = [number if kept else "*" for number, kept in zip(numbers, literal)]
+        found = table.get("".join(parts))
+        if found is not None:
+            for number, kept in zip(numbers, literal):
+                found = found if kept else found.replace("*", number, 1)
+            return found
+    return None
 
 
 def tensor_name(table: Table, parameter: str) -> str | None:

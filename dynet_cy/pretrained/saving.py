@@ -21,7 +21,7 @@ FileName = Union[str, "os.PathLike[str]"]
 
 def write_tensors(path: Path, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
     """Write a safetensors file as PyTorch's programs expect it."""
-    whole = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    whole = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     write_file(path, save(whole, {"format": "pt"}))
 
 

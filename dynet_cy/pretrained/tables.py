@@ -45,6 +45,13 @@ class HalfTable(Layer):
                 "set_updated: a table in bfloat16 is not trained; load the encoder without tables='bfloat16' for that"
             )
 
+    def resize(self, size: int) -> None:
+        """Refused: new vectors would have to be trained."""
+        raise ValueError(
+            f"resize: a table in bfloat16 keeps its {self.shape[0]} vectors, and cannot have {size}; load the encoder "
+            "without tables='bfloat16' for that"
+        )
+
 
 class NotWritten:
     """Stands among the arguments of an encoder with such a table, which `dy.save` and `pickle` refuse to write."""

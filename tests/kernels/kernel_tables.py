@@ -5,6 +5,7 @@ They are "scalar", plain C, and "wide", the 16-lane code of AVX-512 on AVX2. The
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import hashlib
 import os
@@ -14,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sysconfig
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -64,10 +66,22 @@ def _library(name: str, folder: Path) -> Path:
 
 
 @cache
+def _folder() -> Path:
+    """Where libraries are kept; in a checkout that cannot be written, a folder for this process."""
+    kept = ROOT / "build" / "tests"
+    try:
+        kept.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=kept).close()
+    except OSError:
+        kept = Path(tempfile.mkdtemp())
+        atexit.register(shutil.rmtree, kept, ignore_errors=True)
+    return kept
+
+
+@cache
 def tables() -> dict[str, dict[str, int]]:
     """Kernel addresses by instruction set and name: those of the package, and those for tests."""
-    folder = ROOT / "build" / "tests"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _folder()
     running = []
     for name in names():
         target = _library(name, folder)

@@ -333,7 +333,7 @@ def test_every_layer_is_in_the_list_of_the_page() -> None:
     assert set(rows) == layer_classes()
     for name, arguments in rows.items():
         own = list(inspect.signature(getattr(nn, name)).parameters)
-        shown = [argument.partition("=")[0] for argument in arguments.removesuffix(", ...").split(", ")]
+        shown = re.findall(r"(\w+)[^,]*", arguments.removesuffix(", ..."))
         assert shown == (own[: len(shown)] if arguments.endswith("...") else own), name
 
 

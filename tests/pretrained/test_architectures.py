@@ -23,7 +23,8 @@ def loaded(request, tmp_path):
 
 
 def test_all_architectures_are_here():
-    assert {case.config["model_type"] for case in CASES.values()} == set(ARCHITECTURES)
+    texts = {kind for kind, cls in ARCHITECTURES.items() if not issubclass(cls, dy.pretrained.VisionModel)}
+    assert {case.config["model_type"] for case in CASES.values()} == texts
 
 
 def test_all_layers_are_those_of_the_formula(loaded):
@@ -75,6 +76,39 @@ def test_texts_of_any_length_are_computed_together(loaded):
     for x, y, z in zip(alone, together, mapped):
         np.testing.assert_allclose(y, x, atol=1e-5)
         np.testing.assert_allclose(z, x, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [34, 20])
+def test_further_pieces_and_fewer(loaded, rows, tmp_path):
+    """All tables follow, with the scores of decoders; a trainer goes on; files have the new size."""
+    case, _, encoder = loaded
+    both = isinstance(encoder, dy.pretrained.EncoderDecoder)
+    scored = both or isinstance(encoder, dy.pretrained.Decoder)
+    trainer = dy.SimpleSGDTrainer(encoder, 0.1)
+
+    def found():
+        dy.renew_cg()
+        states = encoder([5, 6, 7]).npvalue()
+        scores = encoder.scores(*([[5, 6], [4, 5]] if both else [[5, 6]])) if scored else None
+        return states, None if scores is None else scores.npvalue()
+
+    before, scores = found()
+    encoder.resize(rows)
+    after, others = found()
+    np.testing.assert_array_equal(after, before)
+    if scores is not None:
+        assert len(others) == rows
+        np.testing.assert_allclose(others[:20], scores[:20], atol=1e-5)
+    dy.renew_cg()
+    dy.sum_elems(dy.square(encoder([5, rows - 1]))).backward()
+    row = encoder.embeddings.pieces.table.row_as_array(rows - 1)
+    trainer.update()
+    assert (encoder.embeddings.pieces.table.row_as_array(rows - 1) != row).any()
+    encoder.save(tmp_path / "again")
+    again = dy.pretrained.load(tmp_path / "again", dy.ParameterCollection())
+    dy.renew_cg()
+    np.testing.assert_array_equal(again([rows - 1]).npvalue(), encoder([rows - 1]).npvalue())
+    assert type(encoder).from_spec(encoder.spec, dy.ParameterCollection()).settings.vocabulary == rows
 
 
 def gradients(encoder, ids):

@@ -202,6 +202,42 @@ def test_scores_of_words(tmp_path):
     np.testing.assert_allclose(found, encoder.scores(code).npvalue()[:, [1, 3]], atol=1e-5)
 
 
+@pytest.mark.parametrize("rows", [34, 20])
+@pytest.mark.parametrize(("name", "kind"), [(name, kind) for name, kind in ALL if name in ("bert", "electra")])
+def test_further_pieces_and_fewer(name, kind, rows, tmp_path):
+    """Scores of pieces follow the table, and files have the new sizes."""
+    folder_with(tmp_path / "one", name, kind)
+    encoder = dy.pretrained.load(tmp_path / "one", dy.ParameterCollection(), head=kind)
+    names = [name for name, _ in encoder.named_parameters()]
+    before = encoder.scores([5, 6, 7]).npvalue()
+    encoder.resize(rows)
+    dy.renew_cg()
+    after = encoder.scores([5, 6, 7]).npvalue()
+    if kind == "masked":
+        assert after.shape == (rows, 3)
+        after, before = after[:20], before[:20]
+    np.testing.assert_allclose(after, before, atol=1e-5)
+    assert sorted(name for name, _ in encoder.named_parameters()) == sorted(names)
+    encoder.save(tmp_path / "two")
+    again = dy.pretrained.load(tmp_path / "two", dy.ParameterCollection(), head=kind)
+    dy.renew_cg()
+    np.testing.assert_array_equal(again.scores([rows - 1]).npvalue(), encoder.scores([rows - 1]).npvalue())
+    made = type(encoder).from_spec(encoder.spec, dy.ParameterCollection())
+    assert (made.kind, made.settings.vocabulary) == (kind, rows)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_initial_values_of_pytorch(name):
+    """They reach the linear layers of attention and of heads."""
+    config = {**CASES[name].config, **LABELS}
+    encoder = dy.pretrained.loading.ARCHITECTURES[config["model_type"]](config, dy.ParameterCollection(), head="token")
+    encoder.initialize("pytorch")
+    for path, parameter in encoder.named_parameters():
+        if path.endswith(("attention.output.W", "attention.query.W", "attention.joint.W", "head.output.W")):
+            bound = parameter.shape[1] ** -0.5
+            assert 0.6 * bound < abs(parameter.as_array()).max() <= bound * 1.0001, path
+
+
 def test_scores_of_a_long_text(tmp_path):
     folder_with(tmp_path, "bert", "token")
     encoder = dy.pretrained.load(tmp_path, dy.ParameterCollection(), head="token")
@@ -243,5 +279,5 @@ def test_no_head(tmp_path):
     with pytest.raises(ValueError, match="there is no head; load"):
         encoder.scores([1, 2])
     CASES["gpt2"].write(tmp_path / "gpt")
-    with pytest.raises(ValueError, match="argument head: encoders have one"):
+    with pytest.raises(ValueError, match="argument head: encoders of texts have one"):
         dy.pretrained.load(tmp_path / "gpt", dy.ParameterCollection(), head="token")

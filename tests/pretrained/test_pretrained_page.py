@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from architectures import DECODERS, ENCODER_DECODERS
 from test_pages import ROOT, blocks
@@ -31,8 +32,10 @@ def test_page(tmp_path, monkeypatch):
     DECODERS["gpt2"].write(tmp_path / "gpt2")
     byte_pairs(tmp_path / "gpt2")
     ENCODER_DECODERS["t5"].write(tmp_path / "t5")
+    resnet = {"embedding_size": 4, "hidden_sizes": [8, 8], "depths": [1, 1]}
+    dy.pretrained.ResNet(resnet, dy.ParameterCollection()).save("resnet")
     page = ROOT / "docs" / "pretrained.md"
-    known = {"dy": dy, "model": dy.ParameterCollection()}
+    known = {"dy": dy, "np": np, "model": dy.ParameterCollection()}
     for block in blocks(page):
         if block.language == "python":
             exec(compile("\n" * block.line + block.text, str(page), "exec"), known)

@@ -10,9 +10,18 @@ from test_docstrings import OPTIONS, has_example, known, undescribed
 
 import dynet_cy as dy
 from dynet_cy.pretrained.loading import ARCHITECTURES
+from dynet_cy.pretrained.model import Pretrained
 
-# Architectures have the arguments and the example of `Encoder`; those who write one change its last two methods.
-WITHOUT = {*ARCHITECTURES.values(), dy.pretrained.Encoder.to_file, dy.pretrained.Encoder.from_file}
+# Architectures of texts have the arguments and the example of `Encoder`; those who write one change two methods.
+WITHOUT = {
+    *(cls for cls in ARCHITECTURES.values() if issubclass(cls, dy.pretrained.Encoder)),
+    dy.pretrained.VisionModel,
+    *(
+        vars(cls)[name]
+        for cls in (Pretrained, dy.pretrained.VisionModel, dy.pretrained.ViT)
+        for name in ("to_file", "from_file")
+    ),
+}
 
 
 def documented():
@@ -20,8 +29,9 @@ def documented():
     for name in dy.pretrained.__all__:
         value = getattr(dy.pretrained, name)
         yield name, value
-        if isinstance(value, type) and value not in WITHOUT:
-            for member, found in vars(value).items():
+        if isinstance(value, type) and (value not in WITHOUT or value is dy.pretrained.VisionModel):
+            inherited = vars(Pretrained) if value is dy.pretrained.Encoder else {}
+            for member, found in {**inherited, **vars(value)}.items():
                 if not member.startswith("_") and (inspect.isfunction(found) or isinstance(found, property)):
                     yield f"{name}.{member}", found
 

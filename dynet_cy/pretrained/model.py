@@ -1,0 +1,237 @@
+"""The base class of pretrained models: settings, names, files, and learning rates by depth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Callable, ClassVar, NamedTuple, Optional, Union
+
+import numpy.typing as npt
+
+from dynet_cy.files.replacing import write_file
+from dynet_cy.graph import Expression
+from dynet_cy.graph.regions import checkpoint
+from dynet_cy.model import ParameterCollection
+from dynet_cy.nn import Layer
+from dynet_cy.pretrained.config import Config
+from dynet_cy.pretrained.names import Table, tensor_name
+from dynet_cy.pretrained.saving import FileName, write_json, write_tensors
+from dynet_cy.train import Trainer
+
+__all__ = ["ConfigLike", "Fill", "Layout", "Pretrained", "as_config"]
+
+_BARE = ("head.", "bias.", "mixtures.", "classifier.")  # the parameters whose names in files have no prefix
+
+ConfigLike = Union[Config, Mapping[str, Any], str]
+Fill = Optional[Callable[[Any], None]]
+
+
+class Layout(NamedTuple):
+    """How files name tensors."""
+
+    first_tensor: str
+    """A tensor that all files have: what stands before its name is the prefix of all."""
+    optional: tuple[str, ...]
+    """For each optional part of a model, in the order of the constructor's arguments, a tensor that it has."""
+    names: Table | None = None
+    """The names of the modules; None: Hugging Face's, which the model has."""
+
+
+def as_config(config: ConfigLike) -> Config:
+    """Settings, from a dictionary or from JSON."""
+    values = json.loads(config) if isinstance(config, str) else config
+    return values if isinstance(values, Config) else Config(values)
+
+
+class Pretrained(Layer):
+    """The base class of `Encoder` and `VisionModel`: what all models from files have in common.
+
+    Args:
+        config: the settings in `config.json`
+        model: where the parameters go
+        spec: further arguments of the constructor, beginning with whether the model has each of its optional parts
+
+    Attributes:
+        report: what was read from files, and what was left
+        checkpoint: whether the values within blocks are dropped and computed again in backward, for less memory; see
+            `dynet_cy.checkpoint`
+    """
+
+    model_types: ClassVar[Mapping[str, str]] = {}
+    """The values of `model_type` in `config.json` that mean this class, and for each the class in `transformers`."""
+    names: Table = {}
+    """The names of the modules; see `dynet_cy.pretrained.names`."""
+    prefix: ClassVar[str] = ""
+    """What stands before the names of a model in files of a larger one, such as one with a classifier."""
+
+    def __init__(self, config: Config, model: ParameterCollection, *spec: Any) -> None:
+        self.config = config
+        super().__init__(model, (json.dumps(config.values), *spec))
+        self.report = ""
+        self.checkpoint = False
+
+    @classmethod
+    def _layout(cls) -> Layout:
+        """How Hugging Face's files name the tensors of such a model."""
+        raise NotImplementedError
+
+    def _read_folder(self, folder: Path) -> None:
+        """Read what a folder has besides settings and tensors."""
+
+    def _add_parts(self, names: Iterable[str]) -> None:
+        """Make the parts that only some files have, by the names of the tensors."""
+
+    def _run(self, number: int, layer: Any, x: Expression, context: tuple[Expression, ...]) -> Expression:
+        """The result of a block."""
+        found: Expression = checkpoint(layer, x, *context) if self.checkpoint else layer(x, *context)
+        return found
+
+    # ---- training
+
+    def layerwise(self, trainer: Trainer, decay: float) -> None:
+        """Give each layer a learning rate of its own: that of the trainer times `decay` in the last block, times
+        `decay` squared in the one before, and so on down to the tables (Howard and Ruder, "Universal language model
+        fine-tuning", ACL 2018). What comes after the blocks, such as `pooler`, keeps that of the trainer.
+
+        Args:
+            trainer: that of this encoder, or of a layer that holds it
+            decay: from above 0 to 1
+
+        Raises:
+            ValueError: `decay` is something else, or a parameter belongs to another trainer or to a group already; no
+                group is made then
+
+        Example:
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
+            >>> trainer = dy.AdamWTrainer(bert, 1e-4)
+            >>> bert.layerwise(trainer, 0.5)
+            >>> [group.learning_rate for group in trainer.groups]
+            [5e-05, 2.5e-05]
+        """
+        name = f"{type(self).__name__}.layerwise"
+        if not 0 < decay <= 1:
+            raise ValueError(f"{name}: argument decay: expected above 0 to 1, got {decay!r}")
+        parts = self._by_depth()
+        grouped = {name for group in trainer.groups for name in group.names}
+        inside = [stored for part in parts for layer in _layers_in(part) for stored in layer.parameters()]
+        taken = next((stored.name() for stored in inside if stored.name() in grouped), None)
+        if taken is not None:
+            raise ValueError(
+                f"{name}: {taken} is in a group of the trainer already: call `layerwise` before other groups are made, "
+                "or give trainer.group_by_name a rule with all settings for each layer, such as "
+                f"{{'*layers.0.*.b': {{'learning_rate': {trainer.learning_rate * decay:g}, 'weight_decay': 0}}, ...}}"
+            )
+        rate = trainer.learning_rate
+        for depth, part in enumerate(parts, 1):
+            trainer.group(part, learning_rate=rate * decay**depth)
+
+    def _by_depth(self) -> list[Any]:
+        """The blocks, from the last one down, and what comes before them."""
+        raise NotImplementedError
+
+    # ---- files
+
+    def save(self, folder: FileName) -> None:
+        """Write a folder in Hugging Face's layout, which `load` and `transformers` read: `config.json`,
+        `model.safetensors`, and the files of the tokenizer or of the preparation of images.
+
+        Args:
+            folder: where to; it is made if it is not there
+
+        Raises:
+            ValueError: adapters are in the encoder: merge them first, or save them alone
+            OSError: a file cannot be written
+
+        Example:
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
+            >>> bert.save("folder")
+            >>> dy.pretrained.load("folder", model)
+            <Bert (...): read 21 tensors of model.safetensors, evaluation mode>
+        """
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        write_tensors(place / "model.safetensors", self._tensors())
+        kind = self.config.get("model_type", next(iter(self.model_types)))
+        changed = {"model_type": kind, "architectures": [self._architecture(kind)], "dtype": "float32"}
+        write_json(place / "config.json", {**self.config.values, **changed, **self._changed_settings()})
+        for name, data in self._files().items():
+            write_file(place / name, data)
+
+    def _architecture(self, kind: str) -> str:
+        """The name in `transformers` of a model of this `model_type`."""
+        return self.model_types[kind]
+
+    def _changed_settings(self) -> dict[str, Any]:
+        """The settings that are no longer those that were read."""
+        return {}
+
+    def _files(self) -> Mapping[str, bytes]:
+        """Further files of the folder, such as those of the tokenizer."""
+        return {}
+
+    def _extra_names(self) -> Table:
+        """Names of parameters that are not in `names`, and that only this library has in its files."""
+        return {}
+
+    def _tensors(self) -> dict[str, npt.NDArray[Any]]:
+        return {self._name_in_files(name): self.to_file(name, array) for name, array in self.state_dict().items()}
+
+    def _name_in_files(self, parameter: str) -> str:
+        """The name of a parameter in the files that `save` writes: with the prefix, in those of a larger model."""
+        bare = not self._is_part() or parameter.startswith(_BARE)
+        return ("" if bare else self.prefix) + self.tensor_name(parameter)
+
+    def _is_part(self) -> bool:
+        """Whether files of this model are those of a larger one."""
+        return False
+
+    def to_file(self, parameter: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The array that files have for a parameter.
+
+        Args:
+            parameter: its name in `named_parameters`
+            array: its value
+        """
+        return array
+
+    def from_file(self, parameter: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The value of a parameter.
+
+        Args:
+            parameter: its name in `named_parameters`
+            array: what files have for it
+        """
+        return array
+
+    def tensor_name(self, parameter: str, table: Table | None = None) -> str:
+        """The name in files of a parameter.
+
+        Args:
+            parameter: its name in `named_parameters`
+            table: the names of the modules; None, the default: Hugging Face's
+
+        Raises:
+            ValueError: files have no name for it
+
+        Example:
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
+            >>> bert.tensor_name("layers.0.inner.W")
+            'encoder.layer.0.intermediate.dense.weight'
+        """
+        found = tensor_name({**(table or self.names), **self._extra_names()}, parameter)
+        if found is None:
+            name = type(self).__name__
+            raise ValueError(f"{name}: files have no name for {parameter}; an adapter is merged first, or saved alone")
+        return found
+
+    def _inside(self) -> list[str]:
+        return []
+
+
+def _layers_in(part: Any) -> list[Any]:
+    """A layer, or those of a list."""
+    return [part] if isinstance(part, Layer) else list(part)
