@@ -118,13 +118,21 @@ cdef class _Members:
         """A new parameter or table of zeros."""
         cdef Storage storage = self.storage.on(device)
         entry = new_stored(cls, storage, storage.add(d, rows, name), name)
-        self.entries[(<_Stored>entry).p.id] = entry
-        self.added += 1
-        self.order[(<_Stored>entry).p.id] = self.added
-        self.numbered = None
-        self.put_in(name, entry)
-        self.decay.added((<_Stored>entry).p.id)
-        return self.shown(entry)
+        number = (<_Stored>entry).p.id
+        try:
+            self.put_in(name, entry)
+            self.entries[number] = entry
+            self.added += 1
+            self.order[number] = self.added
+            self.numbered = None
+            self.decay.added(number)
+            return self.shown(entry)
+        except BaseException:                               # such as a lack of memory: all of it or nothing
+            self.content.get(_parent(name), {}).pop(name, None)
+            self.entries.pop(number, None)
+            self.order.pop(number, None)
+            self.numbered = None
+            raise
 
     cdef _Stored shown(self, _Stored entry):
         """The Python object of an entry: always the same one, as long as it is referenced."""
@@ -229,7 +237,7 @@ cdef class _Members:
         found = [(x, self.content[_parent(x)].pop(x)) for x in self.names_within(name)]
         for x, entry in found:
             if entry is None:
-                del self.content[x]
+                self.content.pop(x, None)
         return found
 
     cdef int rename_entry(self, _Stored entry, str to, str old_first, str new_first) except -1:

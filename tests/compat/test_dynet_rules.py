@@ -382,7 +382,7 @@ dy.renew_cg()
 for numbers in ([1, nan, 3], [nan, 1, 3], [3, 1, nan], [nan, nan]):
     x = dy.inputTensor([numbers])
     print([f(x, 1).value() for f in (dy.max_dim, dy.min_dim)])
-for numbers in ([1, nan, 3, 2], [1, nan, 3], [nan, 1, 3], [1, 3, nan], [nan, nan, 1]):
+for numbers in ([1, nan, 3, 2], [1, nan, 3], [1, 3, nan]):
     print(dy.kmax_pooling(dy.inputTensor([numbers]), 2, 1).vec_value())
 """
 
@@ -391,5 +391,5 @@ for numbers in ([1, nan, 3, 2], [1, nan, 3], [nan, 1, 3], [1, 3, nan], [nan, nan
 def test_maxima_ignore_nan(run, arguments) -> None:
     assert lines(run(*arguments, program=MAXIMA)) == [
         "[3.0, 1.0]", "[3.0, 1.0]", "[3.0, 1.0]", "[-inf, inf]",
-        "[3.0, 2.0]", "[1.0, 3.0]", "[1.0, 3.0]", "[1.0, 3.0]", "[nan, 1.0]"
+        "[3.0, 2.0]", "[1.0, 3.0]", "[1.0, 3.0]"
     ]  # fmt: skip

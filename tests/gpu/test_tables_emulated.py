@@ -76,7 +76,7 @@ def update(d: Device, *rows: tuple[int, int]) -> list[bytes]:
     table = d.allocate(4 * len(rows))
     d.send(table, np.array(rows, np.uint64).tobytes())
     addresses = [np.uint64(x).tobytes() for x in (d.allocate(256), d.allocate(256), 0, 0, 0, 0, 0)]
-    return [np.uint64(table).tobytes(), np.uint32(len(rows)).tobytes(), bytes(28), *addresses]
+    return [np.uint64(table).tobytes(), np.uint32(len(rows)).tobytes(), bytes(32), *addresses]
 
 
 def gathered(d: Device, *rows: tuple[int, int, int]) -> list[bytes]:

@@ -185,11 +185,11 @@ def test_masks_for_each_sentence_of_an_automatic_minibatch(kind):
         first[0].value()  # the other sentences run meanwhile
         return [e.npvalue() for e in (*first, state.add_inputs(xs)[-1].output())]
 
-    found = dy.batched_map(run, range(4))
+    found = dy.batched_map(run, range(8))
     for own in found:
         for again in own[1:]:
             np.testing.assert_array_equal(again, own[0])
-    assert all((found[i][0] != found[i + 1][0]).any() for i in range(3))
+    assert len({own[0].tobytes() for own in found}) > 2  # two masks of a few numbers may be equal
 
 
 @pytest.mark.parametrize("kind", ["gru", "gru_reset_after"])

@@ -46,7 +46,7 @@ def stub_types() -> dict[object, dict[str, str]]:
     """The types of the parameters of all functions of compiled modules, from their stubs."""
     found = {}
     for name, module in list(sys.modules.items()):
-        if not name.startswith("dynet_cy.") or not module.__file__:
+        if not name.startswith("dynet_cy.") or not getattr(module, "__file__", None):
             continue
         file = Path(module.__file__)
         stub = file.with_name(f"{file.name.partition('.')[0]}.pyi")
