@@ -124,7 +124,7 @@ def test_errors(encoder: Path, treebank: Path, tmp_path: Path) -> None:
     for script, arguments, message in [
         ("finetune_tagger.py", data, "--encoder FOLDER is needed"),
         ("finetune_tagger.py", [*data, "--encoder", "none"], "there is no file or folder 'none'"),
-        ("biaffine_parser.py", [*data, "--encoder", "folder"], "config.json"),
+        ("biaffine_parser.py", [*data, "--encoder", "folder"], "model.safetensors"),
         ("semantic_search.py", ["empty.txt", "--encoder", encoder], "empty.txt: there is no sentence"),
     ]:
         done = run(script, *arguments, cwd=tmp_path)
