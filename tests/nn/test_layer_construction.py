@@ -15,6 +15,7 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy import nn
+from dynet_cy.core import cells
 
 
 class Net(nn.Layer):
@@ -141,6 +142,18 @@ def test_others_that_are_made_again_are_a_word(model, cell: str, words: int) -> 
             notebook.run(cell)
         says = [str(w.message) for w in caught]
         assert [text.startswith("ps was made again, and the model has its former") for text in says] == [True] * words
+
+
+def test_a_long_list_is_looked_through_once(model, monkeypatch) -> None:
+    looked: list[object] = []
+    within = cells._within
+    monkeypatch.setattr(cells, "_within", lambda value: (looked.append(x) or x for x in within(value)))
+    notebook = Notebook(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(3):
+            notebook.run("ps = [model.add_parameters(2) for _ in range(50)]")
+    assert len(looked) == 100
 
 
 @pytest.mark.parametrize(
