@@ -97,9 +97,9 @@ def take_place_of_former(
 
 # For each code and place of an assignment: where the statement has made what it assigns, in the order of variables.
 _sites: weakref.WeakKeyDictionary[CodeType, dict[int, set[int]]] = weakref.WeakKeyDictionary()
-# By the name of a variable, which code last looked through what it held, and the id of that: once is enough for a long
-# list. (Codes that run the same text are equal, so that they cannot be keys.)
-_looked_through: dict[str, tuple[weakref.ref[CodeType], int]] = {}
+# For a variable and the kind of what is made: which code last looked through what the variable held, and the id of
+# that; once is enough for a long list. (Codes of the same text are equal, so that they cannot be keys.)
+_looked_through: dict[tuple[str, type], tuple[weakref.ref[CodeType], int]] = {}
 
 
 def settle(
@@ -126,10 +126,10 @@ def settle(
             return
     for variable in place.variables:
         former = place.namespace.get(variable)
-        by, looked = _looked_through.get(variable, (None, 0))
+        by, looked = _looked_through.get((variable, type(made)), (None, 0))
         if by is not None and by() is place.code and looked == id(former):
             continue
-        _looked_through[variable] = weakref.ref(place.code), id(former)
+        _looked_through[variable, type(made)] = weakref.ref(place.code), id(former)
         parts = [former] if type(former) is type(made) else _within(former)
         left = [x for x in map(stored, parts) if x is not None and beside(own, x)]
         if any(_executions.get(old, place.code) is not place.code for old in left):
