@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -32,8 +33,9 @@ class _Recurrent(Layer):
     """
 
     @property
+    @abc.abstractmethod
     def _builder(self) -> Callable[..., _RNNBuilder]:
-        raise NotImplementedError
+        """What makes the builder of one direction."""
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -72,9 +73,9 @@ class Pretrained(Layer):
         self.checkpoint = False
 
     @classmethod
+    @abc.abstractmethod
     def _layout(cls) -> Layout:
         """How Hugging Face's files name the tensors of such a model."""
-        raise NotImplementedError
 
     def _read_folder(self, folder: Path) -> None:
         """Read what a folder has besides settings and tensors."""
@@ -127,9 +128,9 @@ class Pretrained(Layer):
         for depth, part in enumerate(parts, 1):
             trainer.group(part, learning_rate=rate * decay**depth)
 
+    @abc.abstractmethod
     def _by_depth(self) -> list[Any]:
         """The blocks, from the last one down, and what comes before them."""
-        raise NotImplementedError
 
     # ---- files
 
