@@ -1,4 +1,4 @@
-"""What programs of PyTorch, NumPy and TensorFlow write, and what to write here: one table.
+"""Names of PyTorch, NumPy and TensorFlow, and the equivalents here: one table.
 
 Its rows are the tables of docs/dynet-cy-for-pytorch-users.md, and what errors say where a program uses a name that
 this library does not have, such as `dy.nn.ReLU`, `x.exp()`, `trainer.step()` or `lr=`.
@@ -490,7 +490,7 @@ _ROWS = {
 
 
 def advice(place: str, name: str) -> str:
-    """What an error says of a name of another library, "; write ...", or nothing where it is not in the tables.
+    """The advice of an error about a name of another library, "; write ...", or nothing where it is not in the tables.
 
     Args:
         place: the column of names, `dy`, `nn`, `x` and so on.
