@@ -309,7 +309,7 @@ LAYERS = (
     Row("`model.train()`, `model.eval()`", "the same, of layers and builders", model="train eval",
         says="`layer.train()` and `layer.eval()`, of a layer or a builder"),
     Row("`DataLoader(data, 32, shuffle=True, collate_fn=f)`",
-        "`dy.data.batches(data, 32, shuffle=True, seed=1, collate=f)`, also with data sets of PyTorch ([data](data.md))",
+        "`dy.data.batches(data, 32, shuffle=True, seed=1, collate=f)`, also for data sets of PyTorch: [data](data.md)",
         dy="DataLoader utils Dataset", says="`dy.data.batches(data, 32, shuffle=True, seed=1)`"),
     Row("a sampler of batches of similar length, or with a limit of words",
         "`dy.data.batches(data, cost=len, most=2000, bucket=len)`"),
