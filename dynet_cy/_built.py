@@ -1,4 +1,4 @@
-"""Where the compiled modules cannot be imported, importing this module raises an ImportError that says what to do.
+"""Raises an ImportError with advice if the compiled modules cannot be imported.
 
 A clone of the repository has them only after a build in place. They belong to the main interpreter of a process: an
 import in another one would keep the main one from importing them.

@@ -63,7 +63,7 @@ Scope = tuple[str, ...]
 
 
 class Program(ast.NodeVisitor):
-    """The modules and names of a program, and what its names are as far as that can be seen.
+    """The modules and names of a program, and the kinds of its names, if they are known.
 
     The kinds of values are "tensor", "layer", "trainer", "scheduler", "self" (an object of a class of the program that
     is no layer), "self layer", "other", and "" where nothing is known. Names belong to their function, attributes of
@@ -238,7 +238,7 @@ class Program(ast.NodeVisitor):
         return ""
 
     def kind(self, node: ast.expr) -> str:
-        """What a node is: see the class."""
+        """The kind of a node: see the class."""
         if isinstance(node, (ast.Constant, ast.JoinedStr, ast.List, ast.Dict, ast.Set, ast.ListComp, ast.Lambda)):
             return "other"
         if isinstance(node, ast.UnaryOp):
@@ -308,7 +308,7 @@ class Program(ast.NodeVisitor):
         return any(node.attr in members for members in self._members.values())
 
     def belongs(self, node: ast.expr) -> bool:
-        """Whether a function or method may be one of the library: not of another module, nor of what is no tensor."""
+        """Whether a function or method may belong to the library, not to another module or to no tensor."""
         top = self.dotted(node).partition(".")[0]
         if top in LIBRARIES:
             return True

@@ -185,7 +185,7 @@ def read_data(
     read: Callable[[Path], Sequence[T]],
     default: tuple[str, str] | Callable[[], Sequence[T]] | None = None,
 ) -> tuple[list[T], list[T]]:
-    """The data to train with and those to measure with, by the options ``--train``, ``--dev`` and ``--limit``.
+    """Training data and data for evaluation, by the options ``--train``, ``--dev`` and ``--limit``.
 
     Args:
         args: what a `Parser` with these options has parsed
@@ -254,8 +254,7 @@ def run_dependency_parser(
     settings: Mapping[str, str] | None = None,
     **options: Any,
 ) -> None:
-    """Run a program that trains a dependency parser on a treebank in CoNLL-U, or parses with one: all but the network
-    and its training.
+    """Run a whole parser program around a network and its training: it trains on a treebank in CoNLL-U, or parses.
 
     Without a command it trains, saves the best model, and parses the first sentence of the dev data; the command
     ``parse FILE`` prints the sentences of a file, or of the standard input, with the trees found. They are CoNLL-U with

@@ -239,7 +239,7 @@ def _is_for_dynet() -> bool:
 
 
 def get() -> dict[str, Any]:
-    """The settings in force: mem (megabytes, 0 for no limit), seed, autobatch, profiling, weight_decay, shared_params,
+    """The current settings: mem (megabytes, 0 for no limit), seed, autobatch, profiling, weight_decay, shared_params,
     requested_gpus, gpu_mask, threads, flush_denormals, check, batch_requests, precision, strict.
 
     Example:

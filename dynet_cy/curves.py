@@ -1,4 +1,4 @@
-"""Training curves: the name from which programs import `Curves`, which is one of `dynet_cy.loggers`."""
+"""Training curves: `Curves`, one of `dynet_cy.loggers`."""
 
 from dynet_cy.loggers.curves import Curves
 

@@ -31,12 +31,12 @@ DIFFERENCES = (
     Difference(
         "forward",
         "computes all nodes up to the requested one",
-        "computes only nodes that the value needs",
+        "computes what the value needs",
         "less work",
     ),
     Difference(
         "`set` with too few or too many numbers",
-        "reads uninitialized memory, or drops some",
+        "uninitialized memory, or drops some",
         "`ValueError`",
         "",
     ),
@@ -48,38 +48,38 @@ DIFFERENCES = (
     ),
     Difference(
         "holders (`FloatValue` and others)",
-        "hold the numbers that inputs read",
-        "accepted for old programs; inputs hold their own numbers",
+        "hold the numbers of inputs",
+        "accepted; inputs hold their own numbers",
         "",
     ),
     Difference(
         "modules that DyNet imports (`dynet.np`, `dynet.os`, ...)",
         "are attributes of `dynet`, also with the star",
-        "are not attributes of `dynet_cy`; with `import dynet` as in DyNet",
+        "are not; with `import dynet` as in DyNet",
         "",
     ),
     Difference(
         "stale expressions",
-        "checked in some functions; others return wrong numbers or crash",
+        "some functions check; others return wrong numbers or crash",
         "`StaleExpressionError`",
         "",
     ),
     Difference(
         "operators",
-        "no numpy numbers, no `0.5 * e` in some functions, no `e / e`, no `2 ** e`",
+        "no numpy numbers, `e / e`, `2 ** e`, nor, in some functions, `0.5 * e`",
         "all of them; shapes broadcast",
         "",
     ),
     Difference(
         "arrays beside an expression (`e + array`, `array * e`), lists, masks and None as indices, `@`, comparisons",
         "errors, or elements one by one",
-        "see [tensors.md](tensors.md); `*` stays the matrix product",
+        "[tensors.md](tensors.md); `*` stays the matrix product",
         "what today's programs expect",
     ),
     Difference(
         "indices that are expressions; operators of masks, `//`, `%`",
         "errors",
-        "choose rows, elements and labels in the graph: [decisions.md](decisions.md#indices-in-the-graph)",
+        "choose in the graph: [decisions.md](decisions.md#indices-in-the-graph)",
         "decoders that read no value",
     ),
     Difference(
@@ -109,8 +109,8 @@ DIFFERENCES = (
     Difference(
         "`shape` of parameters",
         "a method",
-        "a tuple that may be called too: `W.shape` is `W.shape()`",
-        "expressions have one",
+        "a tuple, also callable: `W.shape` is `W.shape()`",
+        "as for expressions",
     ),
     Difference(
         "`len`, `[]`, iteration of a collection",
@@ -144,14 +144,14 @@ DIFFERENCES = (
     ),
     Difference(
         "a deleted collection",
-        "its parameters can still be used; builders and trainers read freed memory",
+        "builders and trainers read freed memory",
         "all can still be used",
         "",
     ),
     Difference(
         "fractions as indices, axes, sizes",
         "rounded down",
-        "`TypeError`, except in shapes of parameters; whole floats are accepted",
+        "`TypeError`, except in shapes of parameters; whole floats count",
         "a fraction is a mistake",
     ),
     Difference(
@@ -168,14 +168,14 @@ DIFFERENCES = (
     ),
     Difference(
         "indices",
-        "unsigned; errors at forward, or a crash; no slices of a table's expression",
-        "negative ones and slices; `IndexError` when the node is made",
+        "unsigned; errors at forward, or a crash; no slices of tables",
+        "negative ones and slices; `IndexError` at creation",
         "",
     ),
     Difference(
         "`populate` of a file that does not fit",
-        "some values are changed before the error",
-        "nothing is changed",
+        "changes some values before the error",
+        "changes nothing",
         "",
     ),
     Difference(
@@ -204,19 +204,19 @@ DIFFERENCES = (
     ),
     Difference(
         "parameter values in a graph",
-        "copied at the first use, and kept when parameters change",
-        "the current values at each use; a `RuntimeWarning`, once a graph, after an update. With `import dynet`, DyNet's values, on the CPU",
+        "copied at the first use",
+        "current at each use; a `RuntimeWarning`, once a graph, after an update. With `import dynet`, DyNet's, on the CPU",
         "`renew_cg` was forgotten",
     ),
     Difference(
         "`conv2d` and `conv2d_bias` of stride 1 and many channels",
         "a sum over each patch",
-        "Winograd's method: rounding errors 3 to 5 times as large (1e-6 of typical values); a NaN or infinity reaches results up to four rows and columns away",
-        "three times as fast, see [kernels.md](kernels.md)",
+        "Winograd's method: rounding errors 3 to 5 times as large (1e-6 of typical values); a NaN or infinity reaches up to four rows and columns away",
+        "three times as fast ([kernels.md](kernels.md))",
     ),
     Difference(
         "after `log_softmax` with `restrict`",
-        "later nodes, also of later graphs, read its infinities from memory: nan",
+        "later nodes and graphs read its infinities: nan",
         "they do not",
         "",
     ),
@@ -230,13 +230,13 @@ DIFFERENCES = (
         "`layer_norm` of a matrix with a gain and bias of one column",
         "normalizes all elements together",
         "each column; `axis=` for others",
-        "what the formula means for a column, as Transformers need it",
+        "as Transformers need it",
     ),
     Difference(
         "epsilon of `layer_norm`, also in LSTMs with norms",
         "1e-8, added to the deviation",
         "1e-5, added to the variance; with `eps=0`, and with `import dynet`, as in DyNet",
-        "as in PyTorch: bounded gradients at equal numbers",
+        "as in PyTorch: bounded gradients",
     ),
     Difference(
         "`eps` of `AdamTrainer`, `AmsgradTrainer`",
@@ -252,9 +252,9 @@ DIFFERENCES = (
     ),
     Difference(
         "numbers below 1.2e-38 (denormal ones)",
-        "computed exactly, up to a hundred times slower",
-        "count as 0 in forward, backward and updates; `--dynet-flush-denormals 0`",
-        "see [performance.md](performance.md)",
+        "exact, up to a hundred times slower",
+        "count as 0, unless `--dynet-flush-denormals 0`",
+        "[performance.md](performance.md)",
     ),
     Difference(
         "`weightnoise_std`",
@@ -271,19 +271,19 @@ DIFFERENCES = (
     Difference(
         "random numbers",
         "depend on the order of execution",
-        "depend on the seed, the graph and the order of node creation, not on batching",
+        "depend on seed, graph and order of creation, not on batching",
         "",
     ),
     Difference(
         "`dy.load` of a `.meta` file",
         "unpickles it, which can run any code",
-        "loads data, builders, and imported classes of the program; others need `classes=` (or `trusted=True`)",
-        "see [files.md](files.md)",
+        "loads data, builders, and imported classes of the program; others need `classes=` or `trusted=True`",
+        "[files.md](files.md)",
     ),
     Difference(
         "`_` in the name of a parameter or collection",
         "an error",
-        "allowed; the numbers that are appended to names stay clear of it",
+        "allowed; numbered names do not collide with it",
         "",
     ),
     Difference(
@@ -294,14 +294,14 @@ DIFFERENCES = (
     ),
     Difference(
         "weight decay: `as_array`, `set_value`, `populate`",
-        "use the stored numbers, of which the parameter is a multiple",
-        "use the actual values; with `import dynet` DyNet's numbers",
+        "stored numbers, of which the parameter is a multiple",
+        "actual values; with `import dynet` DyNet's",
         "",
     ),
     Difference(
         "parameters that are not updated (`set_updated(False)`)",
-        "accumulate gradients, which count for clipping; weight decay is undone from time to time",
-        "are constants: no gradient, not part of the norm, no decay",
+        "accumulate gradients, which count for clipping; lose weight decay from time to time",
+        "are constants: no gradient, norm or decay",
         "frozen parameters should cost nothing",
     ),
     Difference(
@@ -312,14 +312,14 @@ DIFFERENCES = (
     ),
     Difference(
         "weight decay of a sub-collection's trainer",
-        "shows only when the factor is reset",
-        "shows at each update",
+        "only when the factor is reset",
+        "at each update",
         "",
     ),
     Difference(
         "small weight decay (below 1e-7)",
         "lost in rounding",
-        "accumulated until it is large enough",
+        "accumulated",
         "",
     ),
     Difference(
@@ -331,7 +331,7 @@ DIFFERENCES = (
     Difference(
         "`status` of a trainer",
         "learning rate, clips, updates",
-        "`skipped=` too, where updates were dropped",
+        "also `skipped=`, if updates were dropped",
         "",
     ),
     Difference(
@@ -349,7 +349,7 @@ DIFFERENCES = (
     Difference(
         "names of functions and classes in pickles",
         "`_dynet tanh`",
-        "`dynet_cy tanh`; with `import dynet` DyNet's names",
+        "`dynet_cy tanh`; with `import dynet` DyNet's",
         "files outlive the layout of the code",
     ),
     Difference(
@@ -360,9 +360,9 @@ DIFFERENCES = (
     ),
     Difference(
         "`gradient()` of a parameter's expression after an update",
-        "the gradient of the last backward",
-        "the same after `backward(full=True)`, or if requested before the update too; else `RuntimeError`",
-        "computed on request, so that training does not pay for it",
+        "of the last backward",
+        "the same after `backward(full=True)`, or if also requested before the update; else `RuntimeError`",
+        "computed on request only",
     ),
     Difference(
         "`gradient()` of an expression that depends on no parameter",
@@ -373,13 +373,13 @@ DIFFERENCES = (
     Difference(
         "`gradient()` of several constants of one parameter (`const_parameter(p)`, `p.expr(False)`)",
         "each has its own",
-        "they are one expression, with the sum; with `import dynet` as in DyNet",
-        "nodes that use it can be batched",
+        "the sum, of one expression; with `import dynet` as in DyNet",
+        "allows batching",
     ),
     Difference(
         "momentum of a table, or rows of it, in a graph that the loss does not depend on",
         "updates these rows, with a gradient of zero",
-        "does not: sparse updates change only rows with a gradient; with `import dynet` as in DyNet",
+        "changes only rows with a gradient; with `import dynet` as in DyNet",
         "",
     ),
     Difference(
@@ -402,14 +402,14 @@ DIFFERENCES = (
     ),
     Difference(
         "backward over a graph that grew across an update",
-        "gets slower each time, silently",
+        "gets slower each time",
         "a `RuntimeWarning`, once a graph",
         "`renew_cg` was forgotten",
     ),
     Difference(
         "`np.asarray(e)`, `np.array([e, f])`, `np.sum(losses)`",
         "an object, objects, an expression",
-        "values; a `RuntimeWarning`, once, for an array of several expressions that need gradients. With `import dynet` as in DyNet",
+        "values; a `RuntimeWarning`, once, for several expressions that need gradients. With `import dynet` as in DyNet",
         "[arrays of expressions](#arrays-of-expressions)",
     ),
     Difference(
@@ -446,11 +446,11 @@ DIFFERENCES = (
         "`shared_parameters`",
         "for processes that a program forks after creating its model",
         "for processes of `dynet_cy.launch`; else `RuntimeError`",
-        "see [parallel.md](parallel.md)",
+        "[parallel.md](parallel.md)",
     ),
     Difference(
         "`dynet_config.set`",
-        "discards command-line options; no effect after the import",
+        "discards options; no effect after the import",
         "keeps options; works at any time",
         "",
     ),
@@ -458,25 +458,25 @@ DIFFERENCES = (
         "threads of the engine",
         "one",
         "large products use all CPUs; `--dynet-threads 1` for one",
-        "see [performance.md](performance.md)",
+        "[performance.md](performance.md)",
     ),
     Difference(
         "`--dynet-profiling 1`",
-        "time of each operation when the process ends",
-        "the same, with nodes and calls; `dynet_cy.profiling.measure()` in programs",
-        "shows which nodes were not batched",
+        "time of each operation at the end",
+        "also nodes and calls; `dynet_cy.profiling.measure()` in programs",
+        "shows nodes that were not batched",
     ),
     Difference(
         "asking for a GPU that is not there",
         "an error for `--dynet-gpu`, `--dynet-gpus` and `--dynet-devices`; else ignored",
-        "`RuntimeError` that says what is missing; with `import dynet` the program continues on the CPU, with one `RuntimeWarning`",
-        "a program must not silently run on another device",
+        "`RuntimeError`; with `import dynet` one `RuntimeWarning`, and the CPU",
+        "no silent change of device",
     ),
     Difference(
         "inputs without `device=`",
         "on the default device",
-        "on the device where they are first used",
-        "no explicit copies needed",
+        "on the device of their first use",
+        "no explicit copies",
     ),
     Difference(
         "unknown `--dynet-` options",
@@ -486,7 +486,7 @@ DIFFERENCES = (
     ),
     Difference(
         "`Tensor.topk`, `argmax`, `categorical_sample_log_prob`",
-        "not sorted; `argmax` and draws of one element only, else the process ends",
+        "not sorted; `argmax` and draws of more than one element end the process",
         "sorted, largest first; any number",
         "",
     ),
@@ -499,7 +499,7 @@ DIFFERENCES = (
     Difference(
         "device names",
         "bytes from `available_devices`, `get_device_info`",
-        "strings, which functions take",
+        "strings",
         "",
     ),
     Difference(
@@ -534,25 +534,25 @@ DIFFERENCES = (
     ),
     Difference(
         "`floor`, `ceil`, `round`",
-        "`gradient_mode` has no default; gradients of both modes follow from what was computed before",
+        "`gradient_mode` has no default; gradients depend on earlier computations",
         "works as its docstring says",
         "",
     ),
     Difference(
         "`contract3d_1d`",
-        "the product is added to uninitialized memory, so values differ each time; tensors of three axes only",
+        "adds the product to uninitialized memory; three axes only",
         "works as its docstring says",
         "",
     ),
     Difference(
         "batches in `inverse`, `logdet`, `trace_of_product`, `constrained_softmax`, `kmh_ngram`, `circ_conv`, `circ_corr`, `contract3d_1d_1d`",
-        "errors; of the bounds of `constrained_softmax` all but the first element are lost",
+        "errors; `constrained_softmax` reads only the first element of its bounds",
         "works as its docstring says",
         "",
     ),
     Difference(
         "`kmax_pooling` of equal numbers",
-        "a smaller number may take the place of a greater one",
+        "a smaller number may replace a greater one",
         "works as its docstring says",
         "",
     ),
@@ -564,7 +564,7 @@ DIFFERENCES = (
     ),
     Difference(
         "`pow`",
-        "the exponent must be an expression of one element without a batch, the base cannot be a number",
+        "the exponent must be an expression of one element without a batch; the base is no number",
         "works as its docstring says",
         "",
     ),
@@ -576,7 +576,7 @@ DIFFERENCES = (
     ),
     Difference(
         "`cdiv`",
-        "x is not broadcast: an error, or memory beyond its end is read",
+        "x is not broadcast: an error, or reads past its end",
         "works as its docstring says",
         "",
     ),
@@ -594,7 +594,7 @@ DIFFERENCES = (
     ),
     Difference(
         "`affine_transform`",
-        "no sum of a vector and a matrix, not in builders either, no bias vector with a batch beside a matrix, no bias of three axes without a batch beside weights with one",
+        "no sum of a vector and a matrix, also in builders; no bias vector with a batch beside a matrix; no bias of three axes without a batch beside weights with one",
         "works as its docstring says",
         "",
     ),
@@ -624,7 +624,7 @@ DIFFERENCES = (
     ),
     Difference(
         "lists and tuples",
-        "each function accepts only one of them, and no number",
+        "each function accepts one of them, and no number",
         "works as its docstring says",
         "",
     ),
@@ -636,7 +636,7 @@ DIFFERENCES = (
     ),
     Difference(
         "fewer axes",
-        "arguments of `transpose`, `conv2d`, `colwise_add`, `maxpooling2d` and `filter1d_narrow` must have all axes, those of `circ_conv`, `circ_corr`, `vanilla_lstm_c`, `vanilla_lstm_h` and LSTM gates no more than one",
+        "`transpose`, `conv2d`, `colwise_add`, `maxpooling2d` and `filter1d_narrow` need all axes; `circ_conv`, `circ_corr`, `vanilla_lstm_c`, `vanilla_lstm_h` and LSTM gates take one",
         "works as its docstring says",
         "",
     ),
@@ -654,13 +654,13 @@ DIFFERENCES = (
     ),
     Difference(
         "`logsumexp_dim`",
-        "wrong along axis 1 where there are more rows than columns",
+        "wrong along axis 1 if there are more rows than columns",
         "works as its docstring says",
         "",
     ),
     Difference(
         "broadcasting along five axes and more",
-        "no gradient of what is broadcast (the batch counts as an axis)",
+        "no gradient of the broadcast argument (the batch counts as an axis)",
         "works as its docstring says",
         "",
     ),
@@ -684,7 +684,7 @@ DIFFERENCES = (
     ),
     Difference(
         "filters of `conv2d`",
-        "wrong where filters or bias have a batch",
+        "wrong if filters or bias have a batch",
         "works as its docstring says",
         "",
     ),
@@ -708,7 +708,7 @@ DIFFERENCES = (
     ),
     Difference(
         "`hinge_dim`",
-        "along axis 1, indices are checked against the wrong axis",
+        "along axis 1, checks indices against the wrong axis",
         "works as its docstring says",
         "",
     ),
@@ -732,13 +732,13 @@ DIFFERENCES = (
     ),
     Difference(
         "late errors",
-        "some are raised in forward, and the graph is unusable afterwards",
-        "raised when the node is created; the graph stays usable",
+        "some in forward, and the graph is unusable afterwards",
+        "at creation; the graph stays usable",
         "",
     ),
     Difference(
         "unchecked arguments",
-        "some numbers out of range, wrong sizes and batch sizes are accepted: elements are reused",
+        "accepts some numbers out of range, wrong sizes and batch sizes: reuses elements",
         "`ValueError`, `IndexError` or `TypeError`",
         "",
     ),

@@ -1,4 +1,4 @@
-"""What a program means in PyTorch and NumPy, and what it means here: the places where both would go on, in one table.
+"""Places where a program means one thing in PyTorch or NumPy and another here, without an error: one table.
 
 Its rows are the errors of `dynet_cy.strict`, the table of docs/dynet-cy-for-pytorch-users.md, and what
 ``python -m dynet_cy.port`` says of a program of PyTorch.

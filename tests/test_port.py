@@ -48,7 +48,7 @@ def found(body: str, head: str = TORCH) -> list[tuple[str, str]]:
         ("n = x.dim()", "x.dim()", "`len(x.shape)`"),
         ("h = F.dropout(x, 0.5)", "F.dropout(x, 0.5)", "`dy.dropout(x, p)` under `if training:`"),
         ("l = nn.Linear(3, 4)", "nn.Linear(3, 4)", "the transpose"),
-        ("l = nn.LSTM(3, 4)", "nn.LSTM", "`dy.LSTMBuilder`"),
+        ("l = nn.LSTM(3, 4)", "nn.LSTM", "`dy.nn.LSTM(n, m, pc)`"),
         ("y = x.detach()", "x.detach", "`dy.nobackprop(x)`"),
         ("opt.zero_grad()", "opt.zero_grad", "nothing, as `trainer.update()` clears gradients"),
     ],

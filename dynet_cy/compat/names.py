@@ -67,7 +67,7 @@ _MODULES: dict[str, tuple[ModuleType, dict[str, Any], list[str]]] = {
 
 
 def namespace(module: str) -> dict[str, Any]:
-    """What a module of DyNet holds: all public names of ours, of which ``from ... import *`` gives DyNet's only.
+    """The contents of a module of DyNet: all our public names; ``from ... import *`` imports DyNet's only.
 
     A `__getattr__` that looks names up would slow down `dy.tanh`.
     """

@@ -1,1 +1,1 @@
-"""What all layers share: the structs of tensors, settings, locks, signals, devices, and names of other libraries."""
+"""Shared by all layers: the structs of tensors, settings, locks, signals, devices, and names of other libraries."""

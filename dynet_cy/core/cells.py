@@ -1,4 +1,4 @@
-"""Cells of notebooks that run again: what they make takes the place of what they made before.
+"""Cells of notebooks that run again: new layers and parameters replace those of the earlier run.
 
 The variable that a statement will assign is known from its bytecode, and what it held before from its namespace. Cells
 that run again have new code objects, so two statements of one run are told from one that runs twice.

@@ -1,4 +1,4 @@
-"""What programs of PyTorch, NumPy and TensorFlow write, and what to write here: one table.
+"""Names of PyTorch, NumPy and TensorFlow, and the equivalents here: one table.
 
 Its rows are the tables of docs/dynet-cy-for-pytorch-users.md, and what errors say where a program uses a name that
 this library does not have, such as `dy.nn.ReLU`, `x.exp()`, `trainer.step()` or `lr=`.
@@ -82,7 +82,7 @@ GENERAL = (
     Row("`nn.RNN`, `nn.RNNCell`", "`dy.nn.RNN(n, m, pc)`; step by step: `dy.SimpleRNNBuilder`", dy="RNN RNNCell",
         nn="RNNCell"),
     Row("a step of a cell, `h, c = cell(x, (h, c))`",
-        "`state = state.add_input(x)`, `state.output()`; you can continue from any state, more than once",
+        "`state = state.add_input(x)`, `state.output()`; you can continue any state, more than once",
         state="forward step hidden", says="`state = state.add_input(x)`, then `state.output()`"),
     Row("`nn.Conv2d`",
         "`dy.nn.Conv2d`, or `dy.conv2d(x, F, stride=[1, 1], dilation=[1, 1], groups=1)` with x (rows, columns, "
@@ -126,7 +126,7 @@ GENERAL = (
     Row("`x.t()`", "`x.T`", dy="t", x="t mT"),
     Row("`x.unsqueeze(1)`, `x.squeeze(1)`", "`x[:, None]`, `x[:, 0]`", dy="unsqueeze squeeze",
         x="unsqueeze squeeze"),
-    Row("`x.expand(n, m)`, `x.repeat(n)`", "nothing: operands of different shapes broadcast from the first axis on",
+    Row("`x.expand(n, m)`, `x.repeat(n)`", "nothing: shapes broadcast from the first axis on",
         dy="repeat", x="expand expand_as repeat tile"),
     Row("`x.shape`, `x.size(0)`, `x.ndim`", "`x.shape` (without the batch, which is `x.batch_size`), `len(x.shape)`",
         x="ndim size rank", says="`x.shape`, without the batch, or `len(x.shape)`; the batch is `x.batch_size`"),
@@ -189,10 +189,10 @@ GENERAL = (
         says="`dy.gradients(loss, xs)` for gradients as expressions, or `loss.backward()`"),
     Row("`torch.autograd.functional.hvp(f, x, v)`", "`dy.hessian_vector_product(loss, x, v)`", dy="hvp vhp hessian"),
     Row("`torch.utils.checkpoint.checkpoint(f, x)`",
-        "`dy.checkpoint(f, x)`; also around a whole network, as it [chooses](memory.md#checkpoints) what it keeps"),
+        "`dy.checkpoint(f, x)`; also around a whole network ([checkpoints](memory.md#checkpoints))"),
     Row("`torch.no_grad()`",
-        "nothing to do: there is no extra cost without `backward()`; `renew_cg(forward_only=True)` also drops values "
-        "that are no longer needed. Neither switches dropout off",
+        "nothing; `renew_cg(forward_only=True)` also drops values that are no longer needed. "
+        "Neither switches dropout off",
         dy="no_grad inference_mode set_grad_enabled enable_grad",
         says="nothing: without `backward()` there is no extra cost, and `dy.renew_cg(forward_only=True)` also drops "
         "values that are no longer needed"),
@@ -252,8 +252,8 @@ GENERAL = (
         says="nothing: numbers are float32, indices int32, and `x.npvalue()` gives float64"),
     Row("`x.add_(y)`, `x.fill_(0)`, `x[0] = y`", "`x + y` and so on, which make new expressions",
         x="add_ sub_ mul_ div_ fill_ copy_ clamp_ relu_ masked_fill_"),
-    Row("`torch.compile(model)`, `torch.jit.script`", "nothing: automatic batching joins what runs alike; see "
-        "[what is not there](not-there.md)", dy="jit script trace",
+    Row("`torch.compile(model)`, `torch.jit.script`", "nothing: automatic batching ([what is not there](not-there.md))",
+        dy="jit script trace",
         says="nothing: what runs alike is joined by automatic batching, without a compiler"),
     Row("`torch.vmap(f)(xs)`", "`dy.batched_map(f, xs)`", dy="vmap"),
     Row("`x.contiguous()`, `x.retain_grad()`", "nothing", x="contiguous retain_grad is_contiguous",
@@ -309,14 +309,14 @@ LAYERS = (
     Row("`model.train()`, `model.eval()`", "the same, of layers and builders", model="train eval",
         says="`layer.train()` and `layer.eval()`, of a layer or a builder"),
     Row("`DataLoader(data, 32, shuffle=True, collate_fn=f)`",
-        "`dy.data.batches(data, 32, shuffle=True, seed=1, collate=f)`, also with a data set of PyTorch; see "
-        "[data.md](data.md)", dy="DataLoader utils Dataset", says="`dy.data.batches(data, 32, shuffle=True, seed=1)`"),
+        "`dy.data.batches(data, 32, shuffle=True, seed=1, collate=f)`, also for data sets of PyTorch: [data](data.md)",
+        dy="DataLoader utils Dataset", says="`dy.data.batches(data, 32, shuffle=True, seed=1)`"),
     Row("a sampler of batches of similar length, or with a limit of words",
         "`dy.data.batches(data, cost=len, most=2000, bucket=len)`"),
     Row("`num_workers=4`, `DistributedSampler`", "`processes=4` (or a thread: `prefetch=4`), `shard=\"join\"`"),
     Row("`LambdaLR` for warm-up, `ReduceLROnPlateau`",
-        "`dy.WarmupSchedule`, `dy.PlateauSchedule`: `trainer.schedule = ...`, part of checkpoints; see "
-        "[training.md](training.md)", dy="LambdaLR ReduceLROnPlateau CosineAnnealingLR StepLR MultiStepLR LinearLR",
+        "`dy.WarmupSchedule`, `dy.PlateauSchedule`: `trainer.schedule = ...`, in checkpoints ([guide](training.md))",
+        dy="LambdaLR ReduceLROnPlateau CosineAnnealingLR StepLR MultiStepLR LinearLR",
         says="`trainer.schedule = dy.WarmupSchedule(n)`, or another schedule; there is no `step()` to call"),
     Row("early stopping of another package", "`dy.EarlyStopping(pc, patience=3, path=\"best.safetensors\")`"),
     Row("`torch.onnx.export(model, (x,), \"m.onnx\", dynamic_axes=...)`",
@@ -329,10 +329,10 @@ LAYERS = (
         "`dynet_cy.curves.Curves(tensorboard=folder)`: `add`, `add_histograms`, `add_graph`", dy="SummaryWriter",
         says="`dynet_cy.curves.Curves(tensorboard=folder)`"),
     Row("`SummaryWriter.add_image`, `add_images`, `add_figure`, `add_audio`, `add_embedding`",
-        "the same, of `Curves` and of `loggers.TensorBoard`; the shape says where an image has its channels"),
+        "the same, of `Curves` and of `loggers.TensorBoard`"),
     Row("`AutoModel.from_pretrained(folder)`, `AutoTokenizer`, a collator that pads",
-        "`bert = dy.pretrained.load(folder, pc)`, `bert(bert.tokenize(words))`, one sentence at a time; see "
-        "[pretrained.md](pretrained.md)"),
+        "`bert = dy.pretrained.load(folder, pc)`, `bert(bert.tokenize(words))`, "
+        "one sentence at a time ([guide](pretrained.md))"),
     Row("`get_peft_model(model, LoraConfig(r=8))`", "`dy.pretrained.lora(bert, rank=8)`"),
     Row("`model.save_pretrained(folder)`", "`bert.save(folder)`, which `from_pretrained` reads"),
     Row("`wandb.init(project)`, `wandb.log`, `mlflow.log_metrics`",
@@ -364,7 +364,7 @@ NUMPY = (
     Row("`np.std(x)`, `np.var(x)`", "`dy.std_elems(x)`; variance: its square", numpy="std var"),
     Row("`np.squeeze(x)`, `np.expand_dims(x, 1)`", "`x[:, 0]`, `x[:, None]`", numpy="squeeze expand_dims"),
     Row("`np.tile(x, n)`, `np.broadcast_to(x, shape)`",
-        "nothing: operands of different shapes broadcast from the first axis on", numpy="tile repeat broadcast_to"),
+        "nothing: shapes broadcast from the first axis on", numpy="tile repeat broadcast_to"),
     Row("`np.stack([x, y])`", "`dy.stack([x, y])`", numpy="stack dstack"),
     Row("`np.array([x, y])`, `np.concatenate`", "`dy.concatenate([x, y])`; of numbers: `dy.inputTensor(array)`",
         dy="array asarray hstack vstack", numpy="concatenate hstack vstack column_stack append block"),
@@ -435,7 +435,7 @@ TENSORFLOW = (
     Row("`tf.matmul(a, b)`, `tf.multiply(a, b)`", "`a @ b`, `dy.cmult(a, b)`"),
     Row("`tf.concat([a, b], 0)`, `tf.expand_dims(x, 1)`", "`dy.concatenate([a, b], d=0)`, `x[:, None]`",
         dy="concat expand_dims"),
-    Row("`tf.tile`, `tf.broadcast_to`", "nothing: operands of different shapes broadcast from the first axis on",
+    Row("`tf.tile`, `tf.broadcast_to`", "nothing: shapes broadcast from the first axis on",
         dy="broadcast_to"),
     Row("`tf.reduce_sum(x, 0)`, `tf.reduce_mean(x)`", "`x.sum(0)`, `x.mean()`, `x.max()`, `x.min()`",
         dy="reduce_sum reduce_mean reduce_max reduce_min"),
@@ -490,7 +490,7 @@ _ROWS = {
 
 
 def advice(place: str, name: str) -> str:
-    """What an error says of a name of another library, "; write ...", or nothing where it is not in the tables.
+    """The advice of an error about a name of another library, "; write ...", or nothing where it is not in the tables.
 
     Args:
         place: the column of names, `dy`, `nn`, `x` and so on.

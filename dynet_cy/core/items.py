@@ -1,4 +1,4 @@
-"""Data that a user gives as items: what must not be taken for a sequence of them."""
+"""Checks that refuse tables where a function expects a sequence of items."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ __all__ = ["Attachment", "PrecisionRecall", "accuracy", "attachment", "entities"
 
 
 def accuracy(found: Iterable[Any], right: Iterable[Any]) -> float:
-    """The share of results that are right; if they are lists, such as the tags of sentences, that of their items.
+    """The share of correct results; for lists, such as the tags of sentences, the share of correct items.
 
     Args:
         found: the results: single values, or lists, tuples or arrays of them

@@ -1,4 +1,4 @@
-"""Toy data: trees that are made up from small grammars, to try networks without files."""
+"""Toy data: random trees from small grammars, to try networks without files."""
 
 from __future__ import annotations
 

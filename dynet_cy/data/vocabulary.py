@@ -1,4 +1,4 @@
-"""Vocabularies: which number stands for which word."""
+"""Vocabularies: numbers for words."""
 
 from __future__ import annotations
 

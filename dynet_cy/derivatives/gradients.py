@@ -188,7 +188,7 @@ def has_gradient(op: str) -> bool:
 
 
 class Walk:
-    """A walk from a loss back to what it depends on.
+    """A walk from a loss back to its arguments.
 
     Attributes:
         graph: the graph.

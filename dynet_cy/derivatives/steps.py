@@ -1,4 +1,4 @@
-"""A node whose gradient is passed on to its arguments, and what the rules need for that."""
+"""A node whose gradient is passed on to its arguments, and helpers of the rules."""
 
 from __future__ import annotations
 

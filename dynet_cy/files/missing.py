@@ -1,4 +1,4 @@
-"""Files that are not there: errors that say in a sentence which one, and what was wanted."""
+"""Missing files: errors that name the file and its purpose."""
 
 from __future__ import annotations
 

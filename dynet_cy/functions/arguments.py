@@ -81,7 +81,7 @@ def as_input(x: Input, reader: str, argument: str = "x") -> Expression:
 
 
 def columns(x: Expression, rows: int, reader: str) -> list[Expression]:
-    """What a network reads step by step: the columns of a matrix, or a vector by itself.
+    """The inputs of a network, step by step: the columns of a matrix, or a single vector.
 
     Args:
         rows: how many rows columns have
@@ -97,7 +97,7 @@ def columns(x: Expression, rows: int, reader: str) -> list[Expression]:
 def by_columns(
     read: Callable[[list[Expression]], list[Expression]], x: Expression, rows: int, outputs: int, reader: str
 ) -> Expression:
-    """What a network makes of the columns of a matrix, which it reads as a list, as a matrix; of a vector, a vector."""
+    """The outputs of a network for the columns of a matrix, as a matrix; for a vector, a vector."""
     found = read(columns(x, rows, reader))
     if len(shape_of(x)) == 1:
         return found[0]

@@ -1,4 +1,4 @@
-"""Checkpoints of training by one or several processes: what `save_safetensors` writes, and the state of each rank.
+"""Checkpoints of training by one or several processes: a file of `save_safetensors` with the state of each rank.
 
 The file is that of `dynet_cy.files.checkpoint`. Its `extra` has an entry ``parallel``: the number of processes, the
 state of the random streams of each, and the position in the data.

@@ -250,8 +250,7 @@ class Decoder(Generator):
         )
 
     def step(self, ids: Ids, state: State | None = None) -> tuple[Expression, State]:
-        """The vectors of the next pieces of a text, from keys and values of the previous ones: those that a call with
-        the whole text has for them.
+        """The vectors of the next pieces of a text, from keys and values of the previous ones.
 
         Args:
             ids: the next piece; or a list of the next ones; or an array for a minibatch, as `Embedding` takes it

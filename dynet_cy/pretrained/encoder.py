@@ -385,7 +385,7 @@ class Encoder(Pretrained):
         return pooled(self.mixture(mix)(self(code, all_layers=True)[-mix:]), spans, pool)
 
     def mixture(self, count: int) -> Mixture:
-        """The learnt mixture of the last layers that `words` uses with `mix`; made when it is first asked for.
+        """The learnt mixture of the last layers that `words` uses with `mix`; created at its first use.
 
         Args:
             count: the number of layers, from 1 to that of all layers and the tables
@@ -431,7 +431,7 @@ class Encoder(Pretrained):
         return ops.tanh(self.pooler(ops.pick(x, 0, 1)))
 
     def scores(self, code: Input) -> Expression:
-        """What the head computes; `softmax` makes probabilities of it, and `dy.cross_entropy` a loss.
+        """The scores of the head, for `dy.softmax` or `dy.cross_entropy`.
 
         Args:
             code: what `tokenize` returns, or the numbers of the pieces

@@ -1,4 +1,4 @@
-"""The base class of pretrained models with an encoder and a decoder, which attends to what the encoder has read."""
+"""The base class of pretrained models with an encoder, and a decoder that attends to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What encoders have after their blocks: scores of masked pieces, of a text's class, or of each piece's class."""
+"""Heads of encoders: scores of masked pieces, of the class of a text, or of the class of each piece."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KINDS = {"masked": "MaskedLM", "sequence": "SequenceClassification", "token": "T
 
 
 class HeadPlan(NamedTuple):
-    """What a family of encoders has for a kind of head.
+    """The parts of a kind of head in a family of encoders.
 
     Attributes:
         names: the names in files of the parts of `Head` that are there: "head.dense", "head.norm", "head.output", and

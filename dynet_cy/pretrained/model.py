@@ -46,7 +46,7 @@ def as_config(config: ConfigLike) -> Config:
 
 
 class Pretrained(Layer):
-    """The base class of `Encoder` and `VisionModel`: what all models from files have in common.
+    """The base class of `Encoder` and `VisionModel`, of all models from files.
 
     Args:
         config: the settings in `config.json`

@@ -1,4 +1,4 @@
-"""Tables of names: what Hugging Face calls the layers of an architecture.
+"""Tables of names: Hugging Face's names for the layers of an architecture.
 
 A table has an entry for each layer with parameters, from its path of attributes to the name of the module, such as
 `"layers.*.attention.query": "encoder.layer.*.attention.self.query"`. A star stands for a number, and the numbers of

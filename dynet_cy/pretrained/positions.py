@@ -1,4 +1,4 @@
-"""What settings say of positions: how fast rotary ones turn, and which blocks attend to near columns only."""
+"""Settings of positions: the angles of rotary ones, and the blocks that attend to near columns only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tensors of a model in files: safetensors, in one file or several, or what `torch.save` writes."""
+"""The tensors of a model in files: safetensors, in one file or several, or files of `torch.save`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text as pieces, by the package `tokenizers`: the tokenizer in a folder, and what a model reads."""
+"""Text as pieces, by the package `tokenizers`: the tokenizer of a folder, and the inputs of a model."""
 
 from __future__ import annotations
 

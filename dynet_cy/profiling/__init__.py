@@ -244,7 +244,7 @@ class Profile(list["OpProfile"]):
     memory: GraphUsage | None = None
 
     def save_timeline(self, filename: FileName) -> None:
-        """Write what ran when to a file in the Trace Event format, for https://ui.perfetto.dev or chrome://tracing.
+        """Write a timeline to a file in the Trace Event format, for https://ui.perfetto.dev or chrome://tracing.
 
         Each thread has a row: graph construction, scheduling, passes with their batches (operation, nodes, shapes,
         bytes and lines of the program), updates, exchanges between processes. Memory use is shown below the rows.
@@ -402,7 +402,7 @@ class Profile(list["OpProfile"]):
 
     @property
     def again_hint(self) -> str:
-        """What computing dropped values again has cost, which line took longest, and what would help.
+        """The cost of computing dropped values again, the line that took longest, and what would help.
 
         Empty if nothing was computed again.
 
@@ -553,7 +553,7 @@ _began = 0.0  # when measuring began for the whole process
 
 
 def set_level(level: int) -> None:
-    """Set what ``--dynet-profiling`` sets.
+    """Set the level of ``--dynet-profiling``.
 
     Args:
         level: 0 to measure nothing, 1 for a report at the end of the process, 2 or more to list each batch as well

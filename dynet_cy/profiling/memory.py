@@ -134,7 +134,7 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def memory_report() -> MemoryReport:
-    """Say what the memory of this process consists of: parameters, trainers, and the current graph.
+    """Report the memory of this process: parameters, trainers, and the current graph.
 
     The values of the current graph are listed by operation, and by line of the program if lines are recorded
     (`record_lines`). Take the report after `backward`, when a graph holds most. `profiling.measure` reports the same

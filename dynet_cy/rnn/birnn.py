@@ -194,7 +194,7 @@ class BiRNNBuilder(LikePyTorch):
                 builder.set_dropout(p)
 
     def set_dropout_masks(self, batch_size: int = 1) -> None:
-        """Draw new masks for the inputs that come next, such as those of the next sentence, in all networks.
+        """Draw new masks for the next inputs, such as the next sentence, in all networks.
 
         Args:
             batch_size: how many different masks there are, one for each element of a batch. Default: 1

@@ -101,7 +101,7 @@ class _RNNBuilder(LikePyTorch):
 
     @property
     def checkpoint(self) -> bool | int:
-        """Which states are kept for backward; what lies between is dropped and computed again (`dynet_cy.checkpoint`).
+        """Which states are kept for backward; others are dropped and computed again (`dynet_cy.checkpoint`).
 
         With k, every k-th state of `transduce` and `add_inputs` is kept; with True, those that need the least memory.
         False or 0, the default, keeps everything. Results are the same to the last bit. What the program reads outside

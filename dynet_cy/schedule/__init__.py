@@ -1,1 +1,1 @@
-"""Schedules: which nodes run, in what order, and which of them together."""
+"""Schedules: the order of nodes, and the batches in which they run."""

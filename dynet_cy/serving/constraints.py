@@ -1,4 +1,4 @@
-"""What a decoder may write: forced beginnings, least lengths, allowed tokens, and n-grams that must not come again."""
+"""Constraints of decoders: forced beginnings, minimal lengths, allowed tokens, and n-grams that must not repeat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoding without a search: each output goes on with its best token, or with one that is drawn."""
+"""Decoding without a search: each output continues with its best token, or with one that is drawn."""
 
 from __future__ import annotations
 

@@ -736,7 +736,7 @@ class Server(KnownArguments, Generic[R]):
         return call
 
     def reload(self, function: Callable[..., R], *, wait: bool = False) -> None:
-        """Make calls that start from now on use another function, such as that of a new model.
+        """Use another function, such as that of a new model, for calls that start from now on.
 
         Calls under way finish with the function that they started with, on a graph of their own; none is dropped.
 

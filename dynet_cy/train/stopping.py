@@ -159,7 +159,7 @@ class EarlyStopping(KnownArguments):
         return self._record.best_at
 
     def reload(self) -> None:
-        """Restore the parameters of the best value. Collective if there are a file and several processes.
+        """Restore the parameters of the best value. With a file and several processes, all ranks call it.
 
         Raises:
             ModelFileError: the file has been changed

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Training(KnownArguments, Generic[T]):
-    """The epochs of a training loop. What is computed stays in the loop; what every loop needs around it is here.
+    """The epochs of a training loop, with progress bar, messages, curves, early stopping and the best model.
 
     Each epoch shows a progress bar (with tqdm, if it is installed), and prints a line with loss, speed and scores. The
     last of the scores decides which epoch is the best one: its parameters are kept, in a file if there is a path. The
@@ -123,7 +123,7 @@ class Training(KnownArguments, Generic[T]):
         return f"<Training: {self.done:.0%} of {self._epochs} epochs{best}>"
 
     def every(self, updates: int) -> bool:
-        """Whether it is time again for what is done after every so many updates, such as a checkpoint.
+        """Whether so many updates have passed since the last time, for a checkpoint for example.
 
         A training that ends between two such times has made updates since the last one: do the same at its end.
 
