@@ -4,7 +4,7 @@
     python biaffine_parser.py --train en-train.conllu.gz --dev en-dev.conllu.gz
     python biaffine_parser.py parse text.conllu                # print a treebank with the trees found
     echo "Köpek uyuyor ." | python biaffine_parser.py parse    # words, without tags
-    python biaffine_parser.py --encoder minilm --epochs 4 --train en-train.conllu.gz
+    python biaffine_parser.py --encoder minilm --train en-train.conllu.gz
 
 In training each word picks its head by softmax over all other words, and its relation to the true head likewise.
 The parser keeps the heads that form the best tree: the maximum spanning tree, by the algorithm of Chu and Liu (1965)
@@ -14,8 +14,8 @@ ICLR 2017), made smaller, and with an MLP for the relations.
 The network is written for one sentence; the engine finds what it can compute together in a minibatch, even if all
 sentences have different lengths.
 
-With `--encoder FOLDER`, words have the vectors of a pretrained encoder in Hugging Face's layout, such as BERT, which is
-trained with the rest.  The folder is needed to parse, too, for its tokenizer.
+With `--encoder FOLDER`, words also have the vectors of a pretrained encoder in Hugging Face's layout, such as BERT, which
+is trained with the rest.  The folder is needed to parse, too, for its tokenizer.
 """
 
 from __future__ import annotations
