@@ -88,7 +88,6 @@ def test_less_memory(on_device, autobatching: int) -> None:
     assert taken[0] < 0.5 * taken[1]
 
 
-@pytest.mark.filterwarnings("ignore:.*an update:RuntimeWarning")  # where a forward pass comes before the error
 def test_twice_and_after_a_change(poisoned) -> None:
     """Backward may run twice; after a parameter has changed it cannot."""
     with dy.ComputationGraph(autobatching=0):
