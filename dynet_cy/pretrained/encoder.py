@@ -211,6 +211,15 @@ class Encoder(Pretrained):
             self.pooler = Linear(self.settings.dim, self.settings.dim, self.collection)
         self.head = Head(self.settings, self.collection, plan, len(self.labels) or None, self._head_dropout(kind))
 
+    def _assigns(self, name: str, value: Any) -> bool:
+        if name == "head" and self.heads and not (value is None or isinstance(value, Head)):
+            raise TypeError(
+                f"{type(self).__name__}: attribute head: expected none of your own: load(folder, model, head='token', "
+                "labels=[...]) makes a new one, or head='sequence' for texts; or hold the encoder and your layer in a "
+                f"dy.nn.Layer; got {type(value).__name__}"
+            )
+        return super()._assigns(name, value)
+
     def _head_plan(self, kind: str) -> HeadPlan:
         """What there is for a kind of head."""
         return self.heads[kind]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, ClassVar, NamedTuple, Optional, Union
 
@@ -16,6 +16,7 @@ from dynet_cy.graph.regions import checkpoint
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn import Layer
 from dynet_cy.pretrained.config import Config
+from dynet_cy.pretrained.heads import label_names, labels_of, with_labels
 from dynet_cy.pretrained.names import Table, tensor_name
 from dynet_cy.pretrained.saving import FileName, write_json, write_tensors
 from dynet_cy.train import Trainer
@@ -63,8 +64,15 @@ class Pretrained(Layer):
     """The values of `model_type` in `config.json` that mean this class, and for each the class in `transformers`."""
     names: Table = {}
     """The names of the modules; see `dynet_cy.pretrained.names`."""
+    head_name: ClassVar[str] = "head"
+    """The attribute of what makes the scores of labels."""
+    new_parts: tuple[str, ...] = ()
+    """The attributes of parts after the blocks that have random numbers, as no file had them."""
     prefix: ClassVar[str] = ""
     """What stands before the names of a model in files of a larger one, such as one with a classifier."""
+
+    labels: list[str]
+    """The names of the labels that there are scores of."""
 
     def __init__(self, config: Config, model: ParameterCollection, *spec: Any) -> None:
         self.config = config
@@ -152,12 +160,13 @@ class Pretrained(Layer):
             >>> dy.pretrained.load("folder", model)
             <Bert (...): read 21 tensors of model.safetensors, evaluation mode>
         """
-        place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
-        write_tensors(place / "model.safetensors", self._tensors())
+        tensors, place = self._tensors(), Path(folder)
         kind = self.config.get("model_type", next(iter(self.model_types)))
         changed = {"model_type": kind, "architectures": [self._architecture(kind)], "dtype": "float32"}
-        write_json(place / "config.json", {**self.config.values, **changed, **self._changed_settings()})
+        settings = {**self._settings_now(), **changed}
+        place.mkdir(parents=True, exist_ok=True)
+        write_tensors(place / "model.safetensors", tensors)
+        write_json(place / "config.json", settings)
         for name, data in self._files().items():
             write_file(place / name, data)
 
@@ -165,9 +174,29 @@ class Pretrained(Layer):
         """The name in `transformers` of a model of this `model_type`."""
         return self.model_types[kind]
 
-    def _changed_settings(self) -> dict[str, Any]:
-        """The settings that are no longer those that were read."""
-        return {}
+    def _settings_now(self) -> dict[str, Any]:
+        """The settings, with the labels that the model has now."""
+        self._check_count(self.labels)
+        return with_labels(self.config.values, self.labels) if self.labels else self.config.values
+
+    def _assigns(self, name: str, value: Any) -> bool:
+        if name == "labels":
+            self._check_count(value)
+            self._note_labels(label_names(value, type(self).__name__) if self.labels else [])
+        return False
+
+    def _check_count(self, labels: Any) -> None:
+        """Refuse labels of which there are not as many as scores."""
+        count = len(labels_of(self.config)) if self.labels else 0
+        if not isinstance(labels, (list, tuple)) or len(labels) != count:
+            expected = f"{count} names, one for each score" if count else "none, as there are no scores of labels"
+            raise ValueError(f"{type(self).__name__}: attribute labels: expected {expected}, got {labels!r:.80}")
+
+    def _note_labels(self, labels: Sequence[str]) -> None:
+        """Write labels into the settings."""
+        if labels:
+            self.config.values = with_labels(self.config.values, labels)
+        self.spec = (json.dumps(self.config.values), *self.spec[1:])
 
     def _files(self) -> Mapping[str, bytes]:
         """Further files of the folder, such as those of the tokenizer."""
