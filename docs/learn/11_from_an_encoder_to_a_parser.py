@@ -151,9 +151,9 @@ print(*zip(*train[0]))
 #
 # What is new needs large steps, and what is pretrained only small ones, or it forgets
 # what it knows. `layerwise` gives each layer of the encoder a learning rate of its own,
-# smaller from layer to layer downwards, and `group` another one to the rest. The encoder
-# of this page has everything to learn yet, so both rates are large. **With a real
-# encoder, write 5e-5 and 1e-3**: a rate of 5e-3 would destroy what it knows.
+# smaller from layer to layer downwards, and `group` another one to the rest. The
+# encoder of this page has everything to learn yet, so both rates are large. **With a
+# real encoder, write 5e-5 and 1e-3**: a rate of 5e-3 would destroy what it knows.
 #
 # Encoders are loaded in evaluation mode. `parser.train()` switches dropout on, in all
 # that the parser holds.

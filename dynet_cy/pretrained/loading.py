@@ -24,7 +24,7 @@ from dynet_cy.pretrained.encoder import Encoder
 from dynet_cy.pretrained.gpt import GPT2
 from dynet_cy.pretrained.heads import KINDS, Labels, label_names, with_labels
 from dynet_cy.pretrained.llama import Llama, Qwen2, Qwen3, SmolLM3
-from dynet_cy.pretrained.model import Layout, Pretrained
+from dynet_cy.pretrained.model import Layout, Pretrained, in_text
 from dynet_cy.pretrained.modernbert import ModernBert
 from dynet_cy.pretrained.names import Table, older_name
 from dynet_cy.pretrained.resnet import TORCHVISION, ResNet, torchvision_settings
@@ -47,6 +47,7 @@ ARCHITECTURES: dict[str, type[Pretrained]] = {name: cls for cls in _CLASSES for 
 """The class for each `model_type`."""
 
 
+@in_text
 def load(
     path: FileName,
     model: CollectionOrLayer,

@@ -6,11 +6,13 @@ import abc
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable, ClassVar, NamedTuple, Optional, Union
+from typing import Any, Callable, ClassVar, NamedTuple, Optional, TypeVar, Union
 
+import numpy as np
 import numpy.typing as npt
 
 from dynet_cy.files.replacing import write_file
+from dynet_cy.functions.arguments import known_arguments
 from dynet_cy.graph import Expression
 from dynet_cy.graph.regions import checkpoint
 from dynet_cy.model import ParameterCollection
@@ -21,12 +23,20 @@ from dynet_cy.pretrained.names import Table, tensor_name
 from dynet_cy.pretrained.saving import FileName, write_json, write_tensors
 from dynet_cy.train import Trainer
 
-__all__ = ["ConfigLike", "Fill", "Layout", "Pretrained", "as_config"]
+__all__ = ["ConfigLike", "Fill", "Layout", "Pretrained", "as_config", "in_text"]
 
 _BARE = ("head.", "bias.", "mixtures.", "classifier.")  # the parameters whose names in files have no prefix
 
 ConfigLike = Union[Config, Mapping[str, Any], str]
 Fill = Optional[Callable[[Any], None]]
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def in_text(function: _Function) -> _Function:
+    """Let errors of a function say what to write for an argument that `transformers` has."""
+    return known_arguments(function, "text")
 
 
 class Layout(NamedTuple):
@@ -42,7 +52,15 @@ class Layout(NamedTuple):
 
 def as_config(config: ConfigLike) -> Config:
     """Settings, from a dictionary or from JSON."""
-    values = json.loads(config) if isinstance(config, str) else config
+    try:
+        values: Any = json.loads(config) if isinstance(config, str) else config
+    except json.JSONDecodeError:
+        values = None
+    if not isinstance(values, (Config, Mapping)):
+        raise ValueError(
+            f"argument config: expected the settings in a dictionary or in JSON, got {config!r:.80}; "
+            "dy.pretrained.load(folder, model) reads a folder"
+        )
     return values if isinstance(values, Config) else Config(values)
 
 
@@ -108,6 +126,7 @@ class Pretrained(Layer):
             decay: from above 0 to 1
 
         Raises:
+            TypeError: `trainer` is not a trainer, or `decay` not a number
             ValueError: `decay` is something else, or a parameter belongs to another trainer or to a group already; no
                 group is made then
 
@@ -120,6 +139,10 @@ class Pretrained(Layer):
             [5e-05, 2.5e-05]
         """
         name = f"{type(self).__name__}.layerwise"
+        if not isinstance(trainer, Trainer):
+            raise TypeError(f"{name}: argument trainer: expected a trainer, got {trainer!r:.80}")
+        if isinstance(decay, bool) or not isinstance(decay, (int, float, np.integer, np.floating)):
+            raise TypeError(f"{name}: argument decay: expected a number, got {decay!r:.80}")
         if not 0 < decay <= 1:
             raise ValueError(f"{name}: argument decay: expected above 0 to 1, got {decay!r}")
         parts = self._by_depth()

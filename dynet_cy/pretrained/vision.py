@@ -156,7 +156,8 @@ class VisionModel(Pretrained):
         """
         if self.classifier is None:
             raise ValueError(
-                f"{type(self).__name__}.scores: the files have no classifier; load(folder, model, labels=[...]) makes one"
+                f"{type(self).__name__}.scores: the files have no classifier; load(folder, model, labels=[...]) makes "
+                "a new one"
             )
         return self.classifier(self.features(images))
 

@@ -238,6 +238,20 @@ def test_rates_that_do_not_fall(decay, bert):
         bert.layerwise(dy.AdamTrainer(bert), decay)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((0.9, None), "argument trainer: expected a trainer"),
+        ((None, "x"), "argument decay: expected a number"),
+    ],
+)
+def test_rates_of_something_else(arguments, message, bert):
+    trainer = dy.AdamTrainer(bert)
+    with pytest.raises(TypeError, match=f"Bert.layerwise: {message}"):
+        bert.layerwise(arguments[0] or trainer, arguments[1])
+    assert trainer.groups == ()
+
+
 def test_rates_after_other_groups(bert):
     trainer = dy.AdamTrainer(bert, 1.0)
     (group,) = trainer.group_by_name({"embeddings.*": {"weight_decay": 0}})
