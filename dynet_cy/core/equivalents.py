@@ -35,6 +35,8 @@ class Row(NamedTuple):
     argument: str = ""
     """Arguments of functions, and of constructors of layers and builders. Where what errors say has arguments of ours,
     such as `d=`, they name those that the function has, and nothing where it has none of them."""
+    text: str = ""
+    """Arguments of functions and methods of pretrained models, in `transformers`."""
     missing: str = ""
     """Functions and layers that are called without an argument that has a default there and none here."""
     layer: str = ""
@@ -332,9 +334,14 @@ LAYERS = (
         "the same, of `Curves` and of `loggers.TensorBoard`"),
     Row("`AutoModel.from_pretrained(folder)`, `AutoTokenizer`, a collator that pads",
         "`bert = dy.pretrained.load(folder, pc)`, `bert(bert.tokenize(words))`, "
-        "one sentence at a time ([guide](pretrained.md))"),
+        "one sentence at a time ([guide](pretrained.md))", layer="from_pretrained",
+        says="`dy.pretrained.load(folder, pc)`; for vectors, `dy.nn.Embedding.from_numpy(vectors, pc)`"),
+    Row("`model.generate(**inputs)` of a model that writes texts",
+        "`gpt.generate(text, longest=20)`; encoders write none", layer="generate",
+        says="`generate` of a decoder that `dy.pretrained.load` reads, such as GPT-2; encoders write no texts"),
     Row("`get_peft_model(model, LoraConfig(r=8))`", "`dy.pretrained.lora(bert, rank=8)`"),
-    Row("`model.save_pretrained(folder)`", "`bert.save(folder)`, which `from_pretrained` reads"),
+    Row("`model.save_pretrained(folder)`", "`bert.save(folder)`, which `from_pretrained` reads",
+        layer="save_pretrained", says="`save(folder)` of a model that `dy.pretrained.load` has read"),
     Row("`wandb.init(project)`, `wandb.log`, `mlflow.log_metrics`",
         "`dynet_cy.loggers.WandB(project)`, `MLflow(experiment)`: `log(numbers, step)`; see "
         "[training.md](training.md#loggers)"),
@@ -422,6 +429,21 @@ ARGUMENTS = (
     Row("`threshold=`", "`min_delta=`", argument="threshold"),
     Row("`min_lr=`", "`least=`", argument="min_lr"),
     Row("`test_size=0.1`", "`every=10`", argument="test_size"),
+    Row("`generate(max_new_tokens=n)`", "`longest=`", text="max_new_tokens max_length"),
+    Row("`generate(num_beams=4)`", "`width=`", text="num_beams"),
+    Row("`generate(do_sample=True, temperature=t)`", "`sample=`: `dy.pretrained.Sampling(temperature=t)`",
+        text="do_sample temperature top_k top_p"),
+    Row("`generate(eos_token_id=i, min_new_tokens=n, no_repeat_ngram_size=3)`",
+        "`end=`, `min_length=`, `no_repeat_ngram=`", text="eos_token_id min_new_tokens no_repeat_ngram_size"),
+    Row("`tokenizer(texts, padding=True, return_tensors=\"pt\")`, `model(ids, attention_mask=m)`",
+        "nothing: texts of any lengths need no padding; `bert(bert.tokenize(text))` for each of them",
+        text="padding return_tensors attention_mask token_type_ids return_attention_mask"),
+    Row("`tokenizer(text, truncation=True)`", "`longest=`", text="truncation"),
+    Row("`tokenizer(words, is_split_into_words=True)`", "nothing: a list is one of words",
+        text="is_split_into_words add_special_tokens", says="nothing: a list is one of words, a string a text"),
+    Row("`tokenizer(text=a, text_pair=b)`, `model(input_ids=ids)`", "arguments without a name",
+        text="text_pair input_ids pixel_values", says="it without a name"),
+    Row("`from_pretrained(folder, num_labels=3)`", "`labels=`", text="num_labels id2label label2id"),
     Row("`nn.Linear(3, 2)`", "`nn.Linear(3, 2, pc)`: with the collection", missing="model",
         says="the ParameterCollection where its parameters go"),
     Row("`F.dropout(x)`, `nn.Dropout()`", "`dy.dropout(x, 0.5)`, `nn.Dropout(0.5)`: the rate has no default",

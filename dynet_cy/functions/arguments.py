@@ -32,16 +32,16 @@ Input = Union[Expression, "npt.NDArray[Any]", "Sequence[Any]"]
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 
-def known_arguments(function: Function) -> Function:
+def known_arguments(function: Function, place: str = "argument") -> Function:
     """Let errors of a function say what to write for an argument that it does not have or needs, as core/keywords does
-    in C."""
+    in C; `place`: the column of the tables of equivalents with such arguments."""
 
     @functools.wraps(function)
     def call(*args: Any, **settings: Any) -> Any:
         try:
             return function(*args, **settings)
         except TypeError:
-            text = of_arguments(function, settings, given=len(args))
+            text = of_arguments(function, settings, place, len(args))
             if not text:
                 raise
         raise TypeError(text)

@@ -86,11 +86,11 @@ def note_all_parts(layer: Any, seen: set[int] | None = None) -> None:
             note_all_parts(part, seen)
 
 
-def replace_part(layer: Any, name: str, before: Any, value: Any) -> None:
+def replace_part(layer: Any, name: str, before: Any, value: Any, meant: bool) -> None:
     """Name what has become an attribute of a finished layer, and remove from its collection what it replaces, with a
-    warning.
+    warning unless that is meant.
     """
-    if _exchanged(layer, name, before, value):
+    if _exchanged(layer, name, before, value) and not meant:
         message = f"{type(layer).__name__}.{name} was made again: its former parameters are removed from the model"
         warnings.warn(message, stacklevel=3)
 

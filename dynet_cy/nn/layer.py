@@ -131,11 +131,17 @@ class Layer(metaclass=LayerType):
 
     def __setattr__(self, name: str, value: Any) -> None:
         before = attributes(self).get(name) if self._constructed else None
+        meant = self._constructed and self._assigns(name, value)
         super().__setattr__(name, value)
         if self._attributes is not None:
             self._attributes[name] = None
         if self._constructed:
-            replace_part(self, name, before, value)
+            replace_part(self, name, before, value, meant)
+
+    def _assigns(self, name: str, value: Any) -> bool:
+        """Prepare for a new value of an attribute of the finished layer, or refuse it; whether it may take the place of
+        another part without a warning."""
+        return False
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _attributes=None)

@@ -60,6 +60,16 @@ def _norm(kind: str, of: Any, eps: float | None) -> LayerNorm | RMSNorm:
     return RMSNorm(of.dim, of.collection, *(() if eps is None else (eps,)))
 
 
+def _gated(value: Any, layer: Layer) -> bool:
+    """The argument `gated` of a layer or stack, which other libraries give as the name of an activation."""
+    if isinstance(value, str):
+        raise TypeError(
+            f"{type(layer).__name__}: argument gated: expected True or False, got {value!r:.80}; "
+            'SwiGLU is gated=True, activation="silu", and GeGLU gated=True, activation="gelu"'
+        )
+    return bool(value)
+
+
 class _Block(Layer):
     """The base of encoder and decoder layers: sublayers with residual connections and norms, the last of which is two
     linear layers with an activation in between.
@@ -100,7 +110,7 @@ class _Block(Layer):
         self.activation_dropout = Dropout(rates[2])
         sizes = (self.dim, heads, self.hidden_dim)
         options = (float(dropout), activation, self.norm_first, positions, eps, max_distance)
-        self.gated, self.bias = bool(gated), bool(bias)
+        self.gated, self.bias = _gated(gated, self), bool(bias)
         base = base if isinstance(base, (int, float)) else tuple(map(float, base))
         settings = (attention_dropout, hidden_dropout, activation_dropout, norm, self.gated, self.bias)
         grouped = (kv_heads, head_dim)
@@ -347,7 +357,7 @@ class _Stack(Layer):
         options = (dropout, activation, bool(norm_first), positions, eps, max_distance)
         rates = (attention_dropout, hidden_dropout, activation_dropout)
         base = base if isinstance(base, (int, float)) else tuple(map(float, base))
-        more = (*rates, norm, bool(gated), bool(bias), kv_heads, head_dim, window, base)
+        more = (*rates, norm, _gated(gated, self), bool(bias), kv_heads, head_dim, window, base)
         final = bool(norm_first if final_norm is None else final_norm)
         self.checkpoint = bool(checkpoint)
         rest = further((self.checkpoint, *more), (False, *_DEFAULTS))

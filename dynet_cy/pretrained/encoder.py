@@ -18,7 +18,7 @@ from dynet_cy.nn import Dropout, Embedding, Layer, LayerNorm, Linear
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.blocks import ACTIVATIONS, Block
 from dynet_cy.pretrained.heads import KINDS, Head, HeadPlan, labels_of, resize_vector
-from dynet_cy.pretrained.model import ConfigLike, Fill, Layout, Pretrained, as_config
+from dynet_cy.pretrained.model import ConfigLike, Fill, Layout, Pretrained, as_config, in_text
 from dynet_cy.pretrained.names import Table
 from dynet_cy.pretrained.settings import KEYS, Settings, read_settings
 from dynet_cy.pretrained.tables import NotWritten, piece_table, widened
@@ -90,7 +90,8 @@ class Encoder(Pretrained):
 
     Raises:
         ModelFileError: a setting is missing or out of its range
-        ValueError: there is no such head, there are no such tables, or a head for masked pieces needs the table
+        ValueError: `config` is something else, there is no such head, there are no such tables, or a head for masked
+            pieces needs the table
 
     Attributes:
         settings: what `config.json` says, under the names of this library
@@ -211,6 +212,15 @@ class Encoder(Pretrained):
             self.pooler = Linear(self.settings.dim, self.settings.dim, self.collection)
         self.head = Head(self.settings, self.collection, plan, len(self.labels) or None, self._head_dropout(kind))
 
+    def _assigns(self, name: str, value: Any) -> bool:
+        if name == "head" and self.heads and not (value is None or isinstance(value, Head)):
+            raise TypeError(
+                f"{type(self).__name__}: attribute head: expected none of your own: load(folder, model, head='token', "
+                "labels=[...]) makes a new one, or head='sequence' for texts; or hold the encoder and your layer in a "
+                f"dy.nn.Layer; got {type(value).__name__}"
+            )
+        return super()._assigns(name, value)
+
     def _head_plan(self, kind: str) -> HeadPlan:
         """What there is for a kind of head."""
         return self.heads[kind]
@@ -253,6 +263,7 @@ class Encoder(Pretrained):
 
     # ---- vectors
 
+    @in_text
     def __call__(self, code: Input, *, all_layers: bool = False) -> Any:
         """The vectors of the pieces of a text.
 
@@ -463,11 +474,13 @@ class Encoder(Pretrained):
 
     # ---- text
 
+    @in_text
     def tokenize(self, text: Text, second: Text | None = None, *, longest: int | None = None) -> Code:
         """The pieces of a text, with the model's own, such as `[CLS]` and `[SEP]`.
 
         Args:
-            text: a string, or a list of words, which stay apart. A word without pieces gets the one for unknown words.
+            text: a string, or a list or array of words, which stay apart. A word without pieces gets the one for
+                unknown words.
             second: the second text of a pair
             longest: cut off pieces beyond so many, with a warning; None, the default: keep all of them
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Union
 
 import numpy as np
 
+from dynet_cy.core.equivalents import advice
 from dynet_cy.functions.arguments import positive
 from dynet_cy.graph import Expression
 from dynet_cy.ops import api as ops
@@ -18,6 +20,9 @@ from dynet_cy.serving.fibers import batched_map
 from dynet_cy.serving.search import beam_search
 
 __all__ = ["Prompt", "Sampling", "generate"]
+
+# What `generate` passes to `decode` and `beam_search` itself, and what changes the kind of result.
+_GIVEN = ("step", "state", "stop", "max_length", "begin", "temperature", "width", "end", "logits", "longest", "n_best")
 
 Prompt = Union[str, Code, Sequence[int]]
 
@@ -63,6 +68,7 @@ def generate(
     if each is not None and (width != 1 or options.get("every", 1) != 1):
         raise ValueError(f"{name}: argument each: pieces are known one by one only with width=1 and every=1")
     ends = _ends(model, end, name)
+    _check_options(options, width, name)
     options = {**model._usual_options(), **options}
     if width != 1 and ends is not None and len(ends) > 1:
         raise ValueError(f"{name}: argument end: a beam search has one end, got {ends}")
@@ -106,6 +112,15 @@ def generate(
     ]
     found = [model.decode(ids) if isinstance(prompt, str) else ids for prompt, ids in zip(given, added)]
     return found[0] if single else found
+
+
+def _check_options(options: dict[str, Any], width: int, name: str) -> None:
+    """Refuse options that the search does not have."""
+    there = [one for one in inspect.signature(decode if width == 1 else beam_search).parameters if one not in _GIVEN]
+    wrong = next((one for one in options if one not in there), None)
+    if wrong is not None:
+        said = f"{advice('text', wrong)}; options with width={width} are {', '.join(there)}"
+        raise TypeError(f"{name}: there is no argument {wrong}{said}")
 
 
 def _ends(model: Any, end: int | Sequence[int] | None, name: str) -> list[int] | None:

@@ -24,6 +24,7 @@ __all__ = [
     "Head",
     "HeadPlan",
     "Labels",
+    "label_names",
     "labels_of",
     "products_with_table",
     "resize_vector",
@@ -125,14 +126,25 @@ def labels_of(config: Config) -> list[str]:
     return [str(names[key]) for key in sorted(names, key=int)]
 
 
-def with_labels(values: Mapping[str, Any], labels: Labels) -> dict[str, Any]:
-    """The settings, with other labels: their number, or their names."""
-    if isinstance(labels, (list, tuple)) and labels and all(isinstance(name, str) for name in labels):
-        names = list(labels)
-    elif isinstance(labels, (list, tuple, str)):
-        raise ValueError(f"load: argument labels: expected a number, or names, got {labels!r:.80}")
-    else:
-        names = [f"LABEL_{i}" for i in range(positive_integer(labels, "load", "labels"))]
+def label_names(labels: Labels, where: str) -> list[str]:
+    """The names of labels, of which there are the number or the names.
+
+    Args:
+        labels: the argument
+        where: what it is an argument of, for errors
+    """
+    if not isinstance(labels, (list, tuple, str)):
+        return [f"LABEL_{i}" for i in range(positive_integer(labels, where, "labels"))]
+    if isinstance(labels, str) or not labels or not all(isinstance(name, str) for name in labels):
+        raise ValueError(f"{where}: argument labels: expected a number, or names, got {labels!r:.80}")
+    twice = next((name for i, name in enumerate(labels) if name in labels[:i]), None)
+    if twice is not None:
+        raise ValueError(f"{where}: argument labels: expected different names, got {twice!r:.80} twice")
+    return list(labels)
+
+
+def with_labels(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The settings, with other labels."""
     changed = {
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {n: i for i, n in enumerate(names)},

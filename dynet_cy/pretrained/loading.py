@@ -22,21 +22,23 @@ from dynet_cy.pretrained.deberta import Deberta
 from dynet_cy.pretrained.decoder import Generator
 from dynet_cy.pretrained.encoder import Encoder
 from dynet_cy.pretrained.gpt import GPT2
-from dynet_cy.pretrained.heads import KINDS, Labels, with_labels
+from dynet_cy.pretrained.heads import KINDS, Labels, label_names, with_labels
 from dynet_cy.pretrained.llama import Llama, Qwen2, Qwen3, SmolLM3
-from dynet_cy.pretrained.model import Layout, Pretrained
+from dynet_cy.pretrained.model import Layout, Pretrained, in_text
 from dynet_cy.pretrained.modernbert import ModernBert
 from dynet_cy.pretrained.names import Table, older_name
 from dynet_cy.pretrained.resnet import TORCHVISION, ResNet, torchvision_settings
 from dynet_cy.pretrained.t5 import T5
 from dynet_cy.pretrained.tables import HalfTable
 from dynet_cy.pretrained.tensors import Tensors, find_files, open_tensors
+from dynet_cy.pretrained.vision import VisionModel
 from dynet_cy.pretrained.vit import ViT
 
 __all__ = ["ARCHITECTURES", "load"]
 
 FileName = Union[str, "os.PathLike[str]"]
 
+_LABELLED = ("sequence", "token")  # the kinds of heads with labels
 _ENCODERS: tuple[type[Encoder], ...] = (Bert, Roberta, Electra, DistilBert, Albert, MPNet, Deberta, ModernBert)
 _DECODERS: tuple[type[Encoder], ...] = (GPT2, Llama, Qwen2, Qwen3, SmolLM3, T5, Bart, Marian)
 _VISION: tuple[type[Pretrained], ...] = (ViT, ResNet)
@@ -45,6 +47,7 @@ ARCHITECTURES: dict[str, type[Pretrained]] = {name: cls for cls in _CLASSES for 
 """The class for each `model_type`."""
 
 
+@in_text
 def load(
     path: FileName,
     model: CollectionOrLayer,
@@ -67,8 +70,9 @@ def load(
         model: where the parameters go
         head: for encoders, what `scores` computes: None, the default: nothing; "masked": scores of the pieces that may
             stand in each place; "sequence": scores of the labels of a text; "token": scores of the labels of each piece
-        labels: their number, or their names, for a new head with random numbers in place of that of the files; None,
-            the default: the files have a head. Whatever else is missing is an error.
+        labels: their number, or their names, for a new head with random numbers in place of that of the files, or, for
+            models of images, a new classifier; None, the default: the files have a head. Whatever else is missing is an
+            error.
         tables: for encoders, "bfloat16" for a table of pieces that is kept in half the bytes, and not trained; of XLM-R
             base, 384 MB in place of 768. Rows become float32 when they are looked up. Default: "float32"
 
@@ -79,8 +83,8 @@ def load(
         ModelMismatchError: a tensor is missing, or has another shape than the settings say
         ImportError: the folder has a tokenizer, and there is no package `tokenizers`
         TypeError: `model` is not a `ParameterCollection`
-        ValueError: there is no such head, labels are given to another one than those of texts and pieces, there are no
-            such tables, or the table is needed in float32
+        ValueError: there is no such head, labels are given to another one than those of texts and pieces, two labels
+            have one name, there are no such tables, or the table is needed in float32
 
     Example:
         >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
@@ -92,8 +96,6 @@ def load(
         >>> tagger.scores([2, 5, 7, 3]).dim()
         ((3, 4), 1)
     """
-    if labels is not None and head not in ("sequence", "token"):
-        raise ValueError(f"load: argument labels: expected head='sequence' or head='token' with it, got head={head!r}")
     place = Path(path)
     if not place.exists():
         raise FileNotFoundError(
@@ -108,17 +110,24 @@ def load(
     if not isinstance(collection, ParameterCollection):
         raise refused("load", "model", model)
     cls: Any = _class_of(config)
-    further = _for_encoders(cls, head, tables)
-    if labels is not None:
-        config.values = with_labels(config.values, labels)
     prefix = _prefix(layout.first_tensor, tensors, str(file))
+    further = _for_encoders(cls, head, tables)
+    present = [prefix + name in tensors or name in tensors for name in layout.optional]
+    if labels is not None:
+        if issubclass(cls, VisionModel):
+            present[-1] = True
+        elif head not in _LABELLED:
+            expected = f"expected head='sequence' or head='token' with it, got head={head!r}"
+            raise ValueError(f"load: argument labels: {expected}")
+        config.values = with_labels(config.values, label_names(labels, "load"))
+    elif head in _LABELLED:
+        _check_kind(config, head)
 
     def fill(model: Pretrained) -> None:
         _fill(model, tensors, prefix, str(file), layout.names, labels is not None)
         model._read_folder(folder)
 
     # Within the constructor: a model that a cell of a notebook made before is replaced by one without errors only.
-    present = (prefix + name in tensors or name in tensors for name in layout.optional)
     return cls(config, collection, *present, fill, **further)
 
 
@@ -166,16 +175,18 @@ def _class_of(config: Config) -> type[Pretrained]:
 def _fill(model: Any, tensors: Tensors, prefix: str, source: str, table: Table | None, new_head: bool) -> None:
     """Set the parameters of a new model to the values of the tensors, perhaps except those of its head."""
     model._add_parts(tensors)
-    goals = []
+    goals, new = [], set()
+    head = f"{model.head_name}."
     for name, parameter in _paths(model):
         tensor = model.tensor_name(name, table)
         names = (prefix + tensor, prefix + older_name(tensor), tensor, older_name(tensor))
         full = next((n for n in names if n in tensors), None)
-        top = name.startswith(("head.", "pooler."))
-        if new_head and (name.startswith("head.") or (top and full is None)):
+        top = name.startswith((head, "pooler."))
+        if new_head and (name.startswith(head) or (top and full is None)):
+            new.add(name.partition(".")[0])
             continue
         if full is None:
-            before = "" if name.startswith("head.") else prefix
+            before = "" if name.startswith(head) else prefix
             hint = "; `labels=` makes a new head" if top and _has_heads(type(model)) and model.labels else ""
             raise ModelMismatchError(f"there is no {before}{tensor}{hint}", source, parameter=before + tensor)
         shape, wanted = tensors[full].shape, model.to_file(name, np.broadcast_to(0, parameter.shape)).shape
@@ -188,6 +199,7 @@ def _fill(model: Any, tensors: Tensors, prefix: str, source: str, table: Table |
             parameter.numbers = tensors[full].halves()
         else:
             set_array(parameter, model.from_file(name, tensors[full].floats()))
+    model.new_parts = tuple(sorted(new))
     used = {full for _, _, full in goals}
     model.report = _report(tensors, used) + _advice(model)
 
@@ -222,11 +234,25 @@ def _report(tensors: Tensors, used: set[str]) -> str:
 
 def _advice(model: Any) -> str:
     """How the head is read that is left, if the settings say of which kind it is."""
-    classes = model.config.get("architectures")
-    ends = [str(name).partition("For")[2] for name in classes] if isinstance(classes, list) else []
-    kind = next((kind for kind, end in KINDS.items() if end in ends), None)
+    kind = next(iter(_kinds(model.config)), None)
     there = kind is not None and _has_heads(type(model)) and model.kind is None
     return f" (head={kind!r} reads the head)" if there else ""
+
+
+def _kinds(config: Config) -> list[str]:
+    """The kinds of heads that files have, as far as the settings say it."""
+    classes = config.get("architectures")
+    ends = [str(name).partition("For")[2] for name in classes] if isinstance(classes, list) else []
+    return [kind for kind, end in KINDS.items() if end in ends]
+
+
+def _check_kind(config: Config, head: str) -> None:
+    """Refuse to read a head for labels of texts as one for those of pieces, or the other way round: their tensors may
+    have the same names."""
+    there = [kind for kind in _kinds(config) if kind in _LABELLED]
+    if there and head not in there:
+        hint = f"head={there[0]!r} reads its head, and labels=[...] makes a new one"
+        raise config.wrong("architectures", f"one that ends with {KINDS[head]} for head={head!r}: {hint}; this")
 
 
 def _listed(names: Sequence[str], most: int = 8) -> str:

@@ -152,6 +152,7 @@ class Adapters:
             folder: where to; it is made if it is not there
 
         Raises:
+            ValueError: there are none, as they have been merged
             OSError: a file cannot be written
 
         Example:
@@ -160,6 +161,8 @@ class Adapters:
             >>> dy.pretrained.load_lora("adapters", dy.nn.GatedLinear(3, 2, model))
             <Adapters of rank 1 in 1 layers: value>
         """
+        if not self.places:
+            raise ValueError("Adapters.save: there are no adapters any more: they have been merged; save them before")
         where = Path(folder)
         where.mkdir(parents=True, exist_ok=True)
         tensors = {}
@@ -189,11 +192,14 @@ def lora(
 ) -> Adapters:
     """Freeze a layer, and give some of the linear layers in it an adapter, which is trained instead of them.
 
+    A new head or classifier of a pretrained model, which has random numbers, is trained beside the adapters and gets
+    none, as in peft; one that was read from files is frozen with the rest.
+
     Args:
         holder: an encoder, or another layer
         rank: the rank of what is added to each matrix
         of: which linear layers: the ends of their paths here, or of their names in files, as peft takes them:
-            "query", "attention.output", "output.dense"; "all-linear" for all of them
+            "query", "attention.output", "output.dense"; "all-linear" for all of them, except those of a new head
         alpha: `rank` times what the adapters are multiplied by; None, the default: `rank`
         dropout: rate of dropout before the adapters, in training mode
 
@@ -284,6 +290,8 @@ def _matched(holder: Layer, tensors: Tensors, rank: int, source: str) -> dict[_P
             if tensors[one].shape != shape:
                 raise ModelMismatchError(f"has shape {tensors[one].shape}, not {shape}", source, parameter=one)
         found[place] = name, other
+    if not len(tensors):
+        raise ModelFileError("it has no adapters", source)
     if 2 * len(found) != len(tensors):
         raise ModelFileError("it has matrices B without A", source)
     return found
@@ -303,6 +311,8 @@ def _added(holder: Layer, places: Sequence[_Place], rank: int, alpha: float, sca
             raise ValueError(f"lora: {place.path} has an adapter already; merge it first")
     dropout = share(dropout, "lora", "dropout")
     holder.set_updated(False)
+    for part in _new_parts(holder):
+        part.set_updated(True)
     for place in places:
         adapter = LoRA(place.layer(), rank, place.parent.collection, scale, dropout)
         adapter.train(holder.training)
@@ -312,7 +322,12 @@ def _added(holder: Layer, places: Sequence[_Place], rank: int, alpha: float, sca
 
 def _chosen(holder: Layer, names: Sequence[str]) -> list[_Place]:
     """The linear layers of some names."""
-    there = list(_linears(holder))
+    new = {id(layer) for part in _new_parts(holder) for layer in _all_layers(part)}
+    there = [place for place in _linears(holder) if id(place.layer()) not in new]
+    if not there:
+        raise ValueError(f"lora: argument holder: there is no linear layer in {type(holder).__name__}")
+    if not names:
+        raise ValueError("lora: argument of: expected names of linear layers, got none")
     if list(names) == ["all-linear"]:
         return there
     for name in names:
@@ -320,6 +335,20 @@ def _chosen(holder: Layer, names: Sequence[str]) -> list[_Place]:
             ends = sorted({place.path.rpartition(".")[2] for place in there})
             raise ValueError(f"lora: argument of: no linear layer is named {name!r:.80}; there are {', '.join(ends)}")
     return [place for place in there if any(place.is_named(name) for name in names)]
+
+
+def _new_parts(holder: Layer) -> list[Layer]:
+    """The heads and classifiers with random numbers in pretrained models within a layer."""
+    models = [layer for layer in _all_layers(holder) if isinstance(layer, Pretrained)]
+    return [getattr(model, name) for model in models for name in model.new_parts if getattr(model, name) is not None]
+
+
+def _all_layers(holder: Layer) -> Iterator[Layer]:
+    """A layer, and all within it."""
+    yield holder
+    for part in holder.sublayers():
+        if isinstance(part, Layer):
+            yield from _all_layers(part)
 
 
 def _linears(holder: Layer) -> Iterator[_Place]:

@@ -4,28 +4,39 @@ from __future__ import annotations
 
 import abc
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable, ClassVar, NamedTuple, Optional, Union
+from typing import Any, Callable, ClassVar, NamedTuple, Optional, TypeVar, Union
 
+import numpy as np
 import numpy.typing as npt
 
 from dynet_cy.files.replacing import write_file
+from dynet_cy.functions.arguments import known_arguments
 from dynet_cy.graph import Expression
 from dynet_cy.graph.regions import checkpoint
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn import Layer
 from dynet_cy.pretrained.config import Config
+from dynet_cy.pretrained.heads import label_names, labels_of, with_labels
 from dynet_cy.pretrained.names import Table, tensor_name
 from dynet_cy.pretrained.saving import FileName, write_json, write_tensors
 from dynet_cy.train import Trainer
 
-__all__ = ["ConfigLike", "Fill", "Layout", "Pretrained", "as_config"]
+__all__ = ["ConfigLike", "Fill", "Layout", "Pretrained", "as_config", "in_text"]
 
 _BARE = ("head.", "bias.", "mixtures.", "classifier.")  # the parameters whose names in files have no prefix
 
 ConfigLike = Union[Config, Mapping[str, Any], str]
 Fill = Optional[Callable[[Any], None]]
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def in_text(function: _Function) -> _Function:
+    """Let errors of a function say what to write for an argument that `transformers` has."""
+    return known_arguments(function, "text")
 
 
 class Layout(NamedTuple):
@@ -41,7 +52,15 @@ class Layout(NamedTuple):
 
 def as_config(config: ConfigLike) -> Config:
     """Settings, from a dictionary or from JSON."""
-    values = json.loads(config) if isinstance(config, str) else config
+    try:
+        values: Any = json.loads(config) if isinstance(config, str) else config
+    except json.JSONDecodeError:
+        values = None
+    if not isinstance(values, (Config, Mapping)):
+        raise ValueError(
+            f"argument config: expected the settings in a dictionary or in JSON, got {config!r:.80}; "
+            "dy.pretrained.load(folder, model) reads a folder"
+        )
     return values if isinstance(values, Config) else Config(values)
 
 
@@ -63,8 +82,15 @@ class Pretrained(Layer):
     """The values of `model_type` in `config.json` that mean this class, and for each the class in `transformers`."""
     names: Table = {}
     """The names of the modules; see `dynet_cy.pretrained.names`."""
+    head_name: ClassVar[str] = "head"
+    """The attribute of what makes the scores of labels."""
+    new_parts: tuple[str, ...] = ()
+    """The attributes of parts after the blocks that have random numbers, as no file had them."""
     prefix: ClassVar[str] = ""
     """What stands before the names of a model in files of a larger one, such as one with a classifier."""
+
+    labels: list[str]
+    """The names of the labels that there are scores of."""
 
     def __init__(self, config: Config, model: ParameterCollection, *spec: Any) -> None:
         self.config = config
@@ -100,6 +126,7 @@ class Pretrained(Layer):
             decay: from above 0 to 1
 
         Raises:
+            TypeError: `trainer` is not a trainer, or `decay` not a number
             ValueError: `decay` is something else, or a parameter belongs to another trainer or to a group already; no
                 group is made then
 
@@ -112,6 +139,10 @@ class Pretrained(Layer):
             [5e-05, 2.5e-05]
         """
         name = f"{type(self).__name__}.layerwise"
+        if not isinstance(trainer, Trainer):
+            raise TypeError(f"{name}: argument trainer: expected a trainer, got {trainer!r:.80}")
+        if isinstance(decay, bool) or not isinstance(decay, (int, float, np.integer, np.floating)):
+            raise TypeError(f"{name}: argument decay: expected a number, got {decay!r:.80}")
         if not 0 < decay <= 1:
             raise ValueError(f"{name}: argument decay: expected above 0 to 1, got {decay!r}")
         parts = self._by_depth()
@@ -152,12 +183,13 @@ class Pretrained(Layer):
             >>> dy.pretrained.load("folder", model)
             <Bert (...): read 21 tensors of model.safetensors, evaluation mode>
         """
-        place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
-        write_tensors(place / "model.safetensors", self._tensors())
+        tensors, place = self._tensors(), Path(folder)
         kind = self.config.get("model_type", next(iter(self.model_types)))
         changed = {"model_type": kind, "architectures": [self._architecture(kind)], "dtype": "float32"}
-        write_json(place / "config.json", {**self.config.values, **changed, **self._changed_settings()})
+        settings = {**self._settings_now(), **changed}
+        place.mkdir(parents=True, exist_ok=True)
+        write_tensors(place / "model.safetensors", tensors)
+        write_json(place / "config.json", settings)
         for name, data in self._files().items():
             write_file(place / name, data)
 
@@ -165,9 +197,29 @@ class Pretrained(Layer):
         """The name in `transformers` of a model of this `model_type`."""
         return self.model_types[kind]
 
-    def _changed_settings(self) -> dict[str, Any]:
-        """The settings that are no longer those that were read."""
-        return {}
+    def _settings_now(self) -> dict[str, Any]:
+        """The settings, with the labels that the model has now."""
+        self._check_count(self.labels)
+        return with_labels(self.config.values, self.labels) if self.labels else self.config.values
+
+    def _assigns(self, name: str, value: Any) -> bool:
+        if name == "labels":
+            self._check_count(value)
+            self._note_labels(label_names(value, type(self).__name__) if self.labels else [])
+        return False
+
+    def _check_count(self, labels: Any) -> None:
+        """Refuse labels of which there are not as many as scores."""
+        count = len(labels_of(self.config)) if self.labels else 0
+        if not isinstance(labels, (list, tuple)) or len(labels) != count:
+            expected = f"{count} names, one for each score" if count else "none, as there are no scores of labels"
+            raise ValueError(f"{type(self).__name__}: attribute labels: expected {expected}, got {labels!r:.80}")
+
+    def _note_labels(self, labels: Sequence[str]) -> None:
+        """Write labels into the settings."""
+        if labels:
+            self.config.values = with_labels(self.config.values, labels)
+        self.spec = (json.dumps(self.config.values), *self.spec[1:])
 
     def _files(self) -> Mapping[str, bytes]:
         """Further files of the folder, such as those of the tokenizer."""

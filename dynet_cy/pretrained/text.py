@@ -11,12 +11,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Union
 
+import numpy as np
+import numpy.typing as npt
+
 from dynet_cy.files.textfile import ModelFileError
 from dynet_cy.pretrained.config import read_json
 
 __all__ = ["Code", "TextReader", "advice", "read_tokenizer"]
 
-Text = Union[str, Sequence[str]]
+Text = Union[str, Sequence[str], "npt.NDArray[np.str_]"]
 
 FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -125,6 +128,8 @@ class TextReader:
 
     def _pieces(self, text: Text) -> tuple[Any, list[str]]:
         """A text as the tokenizer encodes it, without the model's own pieces, and its words."""
+        if isinstance(text, np.ndarray):
+            text = text.tolist()
         if isinstance(text, str):
             found = self.tokenizer.encode(text, add_special_tokens=False)
             count = 1 + max((number for number in found.word_ids if number is not None), default=-1)
@@ -165,7 +170,7 @@ def _cut(encoded: list[Any], room: int, longest: int) -> int:
     cut = sum(lengths) - sum(kept)
     if cut:
         message = f"tokenize: {cut} of {sum(lengths)} pieces are cut off, since at most {longest} were wanted"
-        warnings.warn(message, stacklevel=4)
+        warnings.warn(message, stacklevel=5)
     return cut
 
 
@@ -296,10 +301,11 @@ _MAKERS = (
 
 
 def advice(folder: Path) -> str:
-    """What to do where a folder has files of a tokenizer that is not read; "" if it has none."""
+    """What a folder lacks that has no tokenizer, and what to do where it has files of one that is not read."""
     found = next((name for name in _SENTENCE_PIECES if (folder / name).is_file()), None)
     if found is None:
-        return ""
+        ways = ", ".join(" with ".join(names) for names, _ in _MAKERS)
+        return f"; {os.fspath(folder)} has none of {ways}"
     what = f"; {os.fspath(folder / found)} is a SentencePiece model, which is not read"
     if found == "source.spm":
         return f"{what}: make pieces with `transformers`, and pass their numbers"

@@ -13,7 +13,7 @@ from dynet_cy.graph import Expression
 from dynet_cy.nn import Linear
 from dynet_cy.ops import api as ops
 from dynet_cy.ops.registry import DimensionError
-from dynet_cy.pretrained.heads import labels_of
+from dynet_cy.pretrained.heads import label_names, labels_of
 from dynet_cy.pretrained.model import Pretrained
 
 __all__ = ["Images", "VisionModel"]
@@ -39,13 +39,15 @@ class VisionModel(Pretrained):
     Attributes:
         channels: of the images, such as 3 for red, green and blue
         dim: length of the vector of an image
-        labels: the names of the classes; without a classifier, an empty list
+        labels: the names of the classes; without a classifier, an empty list. Others may be assigned.
         classifier: the linear layer for the scores of the classes, or None. Assign another one for
-            classes of your own, such as ``dy.nn.Linear(resnet.dim, 10, model)``.
+            classes of your own, such as ``dy.nn.Linear(resnet.dim, 10, model)``: `labels` become ``LABEL_0`` and so on,
+            until you assign names. ``load(folder, model, labels=[...])`` makes both.
         checkpoint: whether the values within blocks are dropped and computed again in backward, for less memory; see
             `dynet_cy.checkpoint`
     """
 
+    head_name = "classifier"
     channels: int
     dim: int
     classifier: Linear | None
@@ -60,8 +62,18 @@ class VisionModel(Pretrained):
         self.labels = labels_of(self.config) if present else []
         self.classifier = None
         if present:
-            self.config.check_room("id2label", len(self.labels), self.dim)
             self.classifier = Linear(self.dim, len(self.labels), self.collection)
+
+    def _assigns(self, name: str, value: Any) -> bool:
+        if name != self.head_name:
+            return super()._assigns(name, value)
+        self.new_parts = (name,)
+        count = getattr(value, "output_dim", 0)
+        names = [] if count == 0 else label_names(count, type(self).__name__)
+        object.__setattr__(self, "labels", names)  # those before are the names of other scores
+        self.spec = (*self.spec[:-1], value is not None)
+        self._note_labels(names)
+        return True
 
     def _images(self, images: Images, size: tuple[int, int] | None = None) -> Expression:
         """An image or a minibatch as an expression, after checking its shape."""
@@ -143,7 +155,10 @@ class VisionModel(Pretrained):
             ((10,), 1)
         """
         if self.classifier is None:
-            raise ValueError(f"{type(self).__name__}.scores: the files have no classifier; assign one, such as Linear")
+            raise ValueError(
+                f"{type(self).__name__}.scores: the files have no classifier; load(folder, model, labels=[...]) makes "
+                "a new one"
+            )
         return self.classifier(self.features(images))
 
     # ---- files
@@ -159,13 +174,6 @@ class VisionModel(Pretrained):
         base = self.model_types[kind]
         return base if self.classifier is None else base.replace("Model", "ForImageClassification")
 
-    def _changed_settings(self) -> dict[str, Any]:
-        """Those of a classifier that is not the one of the files."""
-        if self.classifier is None or self.classifier.output_dim == len(self.labels):
-            return {}
-        names = {str(i): f"LABEL_{i}" for i in range(self.classifier.output_dim)}
-        return {"id2label": names, "label2id": {name: int(i) for i, name in names.items()}}
-
     def _is_part(self) -> bool:
         return self.classifier is not None
 
@@ -177,7 +185,7 @@ class VisionModel(Pretrained):
 
     def _outline(self) -> str:
         count = sum(int(np.prod(parameter.shape)) for parameter in self.parameters())
-        classes = f", {self.classifier.output_dim} classes" if self.classifier is not None else ""
+        classes = f", {len(self.labels)} classes" if self.labels else ""
         return f"({self._sizes()}{classes}, {count:,} numbers){': ' if self.report else ''}{self.report}"
 
     def _sizes(self) -> str:

@@ -217,6 +217,19 @@ def test_functions_of_the_table_exist() -> None:
         (lambda: dy.ParameterCollection().parameters(), AttributeError, "`dy.AdamTrainer(pc)`"),
         (lambda: dy.AdamTrainer(linear().parameters()), TypeError, "got list; write the collection or the layer that"),
         (lambda: dy.AdamTrainer(iter([1])), TypeError, "got list_iterator; write the collection or the layer that"),
+        (lambda: dy.pretrained.Bert.from_pretrained, AttributeError, "write `dy.pretrained.load(folder, pc)`"),
+        (lambda: linear().save_pretrained("f"), AttributeError, "write `save(folder)` of a model that"),
+        (lambda: dy.pretrained.load("f"), TypeError, "load: argument model is missing: the ParameterCollection"),
+        (lambda: dy.pretrained.load("f", num_labels=2), TypeError, "no argument num_labels; write `labels=`"),
+        (lambda: bert().generate([1]), AttributeError, "write `generate` of a decoder"),
+        (lambda: bert().tokenize("a", padding=True), TypeError, "no argument padding; write nothing: texts of any"),
+        (lambda: bert().tokenize("a", truncation=True), TypeError, "no argument truncation; write `longest=`"),
+        (lambda: bert()(input_ids=[1]), TypeError, "no argument input_ids; write it without a name"),
+        (
+            lambda: dy.pretrained.Bert("folder", dy.Model()),
+            ValueError,
+            "got 'folder'; dy.pretrained.load(folder, model)",
+        ),
         (lambda: dy.best_tree(x()), TypeError, "got an Expression: use its npvalue()"),
         (lambda: np.concatenate([x(), [1.0]]), TypeError, "np.concatenate: there is no such function of expressions"),
         (lambda: np.dot(x(), x()), TypeError, "np.dot: there is no such function of expressions; write `x @ y`"),
@@ -227,6 +240,11 @@ def test_words_that_users_type(use: Callable[[], object], error: type[Exception]
     pattern = says if "\\" in says or ".*" in says else says.replace("(", "\\(").replace(")", "\\)")
     with pytest.raises(error, match=pattern):
         use()
+
+
+def bert() -> Any:
+    config = {"vocab_size": 9, "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1}
+    return dy.pretrained.Bert({**config, "intermediate_size": 4}, dy.Model())
 
 
 def x() -> dy.Expression:

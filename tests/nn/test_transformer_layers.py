@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -333,3 +334,13 @@ def test_a_bias_of_scores_reaches_all_layers() -> None:
 def test_norms_that_are_not_there() -> None:
     with pytest.raises(ValueError, match="argument norm: expected one of layer, rms, got 'l2'"):
         nn.TransformerEncoderLayer(D, HEADS, HIDDEN, dy.ParameterCollection(), norm="l2")
+
+
+@pytest.mark.parametrize("name", ["TransformerEncoderLayer", "TransformerDecoderLayer"])
+def test_gates_by_name_of_other_libraries(name: str) -> None:
+    message = 'argument gated: expected True or False, got .swiglu.; SwiGLU is gated=True, activation="silu"'
+    gated: Any = "swiglu"
+    with pytest.raises(TypeError, match=f"{name}: {message}"):
+        getattr(nn, name)(D, HEADS, HIDDEN, dy.ParameterCollection(), gated=gated)
+    with pytest.raises(TypeError, match=message):
+        nn.TransformerEncoder(1, D, HEADS, HIDDEN, dy.ParameterCollection(), gated=gated)

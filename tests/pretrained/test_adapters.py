@@ -72,6 +72,9 @@ def test_merged_adapters(of, count, bert, tmp_path):
         bert.save(tmp_path / "no")
     adapters.merge()
     assert len(adapters) == 0
+    with pytest.raises(ValueError, match="there are no adapters any more: they have been merged; save them before"):
+        adapters.save(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
     dy.renew_cg()
     np.testing.assert_allclose(bert(IDS).npvalue(), x, atol=1e-5)
     bert.save(tmp_path / "merged")
@@ -141,6 +144,7 @@ MATRICES = {
         (adapter(), dict(list(MATRICES.items())[:1]), "there is no .*lora_B.weight"),
         (adapter(), dict(list(MATRICES.items())[1:]), "it has matrices B without A"),
         (adapter(), {"other.lora_A.weight": np.ones((2, 12))}, "other.lora_A.weight: there is no such linear layer"),
+        (adapter(), {}, "it has no adapters"),
         (adapter(), {"classifier.weight": np.ones(2)}, "classifier.weight: is not a matrix of an adapter"),
     ],
 )
@@ -175,6 +179,8 @@ def test_the_scale_of_adapters(settings, scale, bert, tmp_path):
         (lambda e: dy.pretrained.lora(e, 2.5), TypeError, "argument rank"),
         (lambda e: dy.pretrained.lora(e, 2, alpha=-1), ValueError, "argument alpha"),
         (lambda e: dy.pretrained.lora(e, 2, dropout=2), ValueError, "probability"),
+        (lambda e: dy.pretrained.lora(e, 2, ()), ValueError, "argument of: expected names of linear layers, got none"),
+        (lambda e: dy.pretrained.lora(e.embeddings), ValueError, "there is no linear layer in Embeddings"),
         (
             lambda e: dy.pretrained.lora(e, 2, "nothing"),
             ValueError,
@@ -230,6 +236,20 @@ def test_rates_of_every_architecture(name, tmp_path):
 def test_rates_that_do_not_fall(decay, bert):
     with pytest.raises(ValueError, match="argument decay"):
         bert.layerwise(dy.AdamTrainer(bert), decay)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((0.9, None), "argument trainer: expected a trainer"),
+        ((None, "x"), "argument decay: expected a number"),
+    ],
+)
+def test_rates_of_something_else(arguments, message, bert):
+    trainer = dy.AdamTrainer(bert)
+    with pytest.raises(TypeError, match=f"Bert.layerwise: {message}"):
+        bert.layerwise(arguments[0] or trainer, arguments[1])
+    assert trainer.groups == ()
 
 
 def test_rates_after_other_groups(bert):

@@ -294,7 +294,11 @@ def test_settings(name, changes, message, tmp_path):
         (lambda g: g.generate([[1]], longest=2, sample="x"), ValueError, "argument temperature"),
         (lambda g: g.generate([[1]], longest=2, sample=Sampling(top_k=-1)), ValueError, "argument top_k"),
         (lambda g: g.generate([[1]], longest=2, sample=Sampling(top_p=0)), ValueError, "argument top_p"),
-        (lambda g: g.generate([[1]], longest=2, temprature=1), TypeError, "temprature"),
+        (lambda g: g.generate([[1]], longest=2, temprature=1), TypeError, "there is no argument temprature; options"),
+        (lambda g: g.generate([[1]], max_new_tokens=2), TypeError, "no argument max_new_tokens; write `longest=`"),
+        (lambda g: g.generate([[1]], num_beams=2), TypeError, "no argument num_beams; write `width=`"),
+        (lambda g: g.generate([[1]], temperature=2), TypeError, "no argument temperature; write `sample=`"),
+        (lambda g: g.generate([[1]], width=2, n_best=2), TypeError, "no argument n_best; options with width=2 are"),
     ],
 )
 def test_errors(call, error, message, gpt):

@@ -181,8 +181,8 @@ def test_a_new_head_is_trained_and_read_again(tmp_path):
 def test_adapters_and_a_head(tmp_path):
     CASES["bert"].write(tmp_path / "one")
     encoder = dy.pretrained.load(tmp_path / "one", dy.ParameterCollection(), head="sequence", labels=2)
-    adapters = dy.pretrained.lora(encoder, 2)
-    encoder.head.set_updated(True)
+    adapters = dy.pretrained.lora(encoder, 2, "all-linear")
+    assert not isinstance(encoder.head.output, dy.pretrained.LoRA)
     before, trainer = encoder.head.output.W.as_array(), dy.AdamTrainer(encoder, 0.1)
     dy.cross_entropy(encoder.scores([3, 4]), 1).backward()
     trainer.update()
@@ -192,6 +192,40 @@ def test_adapters_and_a_head(tmp_path):
     again = dy.pretrained.load(tmp_path / "two", dy.ParameterCollection(), head="sequence")
     dy.renew_cg()
     np.testing.assert_allclose(again.scores([3, 4]).npvalue(), encoder.scores([3, 4]).npvalue(), atol=1e-5)
+    dy.pretrained.lora(again, 2)  # its head has been read
+    assert not any(parameter.is_updated() for parameter in again.head.parameters())
+
+
+def test_other_names_of_labels(tmp_path):
+    folder_with(tmp_path / "one", "bert", "token")
+    encoder = dy.pretrained.load(tmp_path / "one", dy.ParameterCollection(), head="token")
+    encoder.labels = ["a", "b", "c"]
+    encoder.save(tmp_path / "two")
+    assert dy.pretrained.load(tmp_path / "two", dy.ParameterCollection(), head="token").labels == ["a", "b", "c"]
+    with pytest.raises(ValueError, match="attribute labels: expected 3 names"):
+        encoder.labels = ["a"]
+
+
+def test_a_layer_of_ones_own_as_head(tmp_path):
+    folder_with(tmp_path, "bert", "token")
+    model = dy.ParameterCollection()
+    encoder = dy.pretrained.load(tmp_path, model)
+    with pytest.raises(TypeError, match="attribute head: expected none of your own: load.folder, model, head='token'"):
+        encoder.head = dy.nn.Linear(12, 3, model)
+    assert encoder.head is None
+
+
+@pytest.mark.parametrize(("there", "asked"), [("token", "sequence"), ("sequence", "token")])
+def test_a_head_of_another_kind(there, asked, tmp_path):
+    """A linear layer of labels of pieces is not read as one of labels of texts, nor the other way round."""
+    folder_with(tmp_path / "one", "distilbert", there)
+    dy.pretrained.load(tmp_path / "one", dy.ParameterCollection(), head=there).save(tmp_path / "two")
+    model = dy.ParameterCollection()
+    message = f"architectures is .*DistilBertFor.*head='{there}' reads its head, and labels=.* makes a new one"
+    with pytest.raises(ModelFileError, match=message):
+        dy.pretrained.load(tmp_path / "two", model, head=asked)
+    assert model.parameters_list() == []
+    assert dy.pretrained.load(tmp_path / "two", model, head=asked, labels=["x", "y"]).labels == ["x", "y"]
 
 
 def test_scores_of_words(tmp_path):
@@ -260,6 +294,7 @@ def test_scores_of_a_long_text(tmp_path):
         ({}, {"head": "token", "labels": 0}, ValueError, "argument labels"),
         ({}, {"head": "token", "labels": "no"}, ValueError, "argument labels: expected a number, or names"),
         ({}, {"head": "token", "labels": []}, ValueError, "argument labels: expected a number, or names"),
+        ({}, {"head": "token", "labels": ["a", "b", "a"]}, ValueError, "expected different names, got 'a' twice"),
         ({"id2label": {"0": "a", "7": "b"}}, {"head": "token"}, ModelFileError, "id2label is .*a name for each number"),
         ({"id2label": {"0": "a"}}, {"head": "token"}, ModelMismatchError, "classifier.weight: has shape"),
         ({"tie_word_embeddings": False}, {"head": "masked"}, ModelFileError, "tie_word_embeddings is False, only True"),

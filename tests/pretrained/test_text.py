@@ -291,7 +291,7 @@ def test_a_long_pair_is_an_error(bert):
         (lambda e: e.words(CODE, mix=4), ValueError, "argument mix: expected a number from 1 to 3, got 4"),
         (lambda e: e.words(CODE, mix=0), ValueError, "argument mix"),
         (lambda e: e.words(Code([1, 2], ["a", "b"], [None, None], [])), ValueError, "the text has no words"),
-        (lambda e: e.tokenize("text"), ValueError, "there is no tokenizer"),
+        (lambda e: e.tokenize("text"), ValueError, "no tokenizer: .*; .* has none of tokenizer.json, vocab.json with"),
         (lambda e: e.decode([1]), ValueError, "there is no tokenizer"),
     ],
 )
@@ -313,6 +313,15 @@ def test_errors(call, error, message, plain):
 def test_errors_of_tokenize(arguments, error, message, bert):
     with pytest.raises(error, match=message):
         bert.tokenize(*arguments[:2], longest=arguments[2] if len(arguments) > 2 else None)
+
+
+@needs_tokenizers
+def test_words_in_an_array(bert):
+    words = ["the", "wally"]
+    assert bert.tokenize(np.array(words)) == bert.tokenize(np.array(words, object)) == bert.tokenize(words)
+    for wrong in (np.array([1, 2]), np.array([words])):
+        with pytest.raises(TypeError, match="expected a string or a list of words"):
+            bert.tokenize(wrong)
 
 
 @needs_tokenizers

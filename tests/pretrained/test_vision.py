@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -188,6 +189,73 @@ def test_a_classifier_of_ones_own_is_saved(loaded, tmp_path):
     x = pixels(config)
     assert again.labels == ["LABEL_0", "LABEL_1", "LABEL_2"]
     np.testing.assert_array_equal(again.scores(x).npvalue(), base.scores(x).npvalue())
+
+
+def assigned(folder):
+    model = dy.pretrained.load(folder, dy.ParameterCollection())
+    model.classifier = dy.nn.Linear(model.dim, 3, model.collection)
+    assert model.labels == ["LABEL_0", "LABEL_1", "LABEL_2"]
+    model.labels = ["a", "b", "c"]
+    return model
+
+
+def renamed_in_place(folder):
+    model = dy.pretrained.load(folder, dy.ParameterCollection(), labels=3)
+    model.labels[:] = ["a", "b", "c"]
+    return model
+
+
+NEW = {
+    "labels": lambda folder: dy.pretrained.load(folder, dy.ParameterCollection(), labels=["a", "b", "c"]),
+    "assigned": assigned,
+    "renamed in place": renamed_in_place,
+}
+
+
+@pytest.mark.parametrize("how", NEW)
+def test_new_classes(how, loaded, tmp_path):
+    """A new classifier and its labels agree, in files of all kinds too, and nothing warns."""
+    config, _, _ = loaded
+    x = pixels(config)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = NEW[how](tmp_path / "folder")
+    assert model.labels == ["a", "b", "c"]
+    assert "3 classes" in repr(model)
+    want = model.scores(x).npvalue()
+    assert want.shape == (3, 2)
+    model.save(tmp_path / "own")
+    settings = json.loads((tmp_path / "own" / "config.json").read_text())
+    assert settings["id2label"] == {"0": "a", "1": "b", "2": "c"}
+    again = dy.pretrained.load(tmp_path / "own", dy.ParameterCollection())
+    assert again.labels == model.labels
+    np.testing.assert_array_equal(again.scores(x).npvalue(), want)
+    if how != "renamed in place":
+        dy.save(str(tmp_path / "whole"), [model])
+        (again,) = dy.load(str(tmp_path / "whole"), dy.ParameterCollection(), classes=[type(model)])
+        assert again.labels == model.labels
+        np.testing.assert_array_equal(again.scores(x).npvalue(), want)
+    # The rest is that of the files, and the new classifier alone has random numbers.
+    assert (model.features(x).npvalue() == loaded[2].features(x).npvalue()).all()
+    assert model.new_parts == ("classifier",)
+
+
+def test_labels_that_are_not_those_of_the_classifier(loaded, tmp_path):
+    _, _, model = loaded
+    for labels, message in [
+        (["a"], "attribute labels: expected 5 names, one for each score"),
+        ("abcde", "attribute labels: expected 5 names"),
+        (list("abcda"), "expected different names, got 'a' twice"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            model.labels = labels
+    model.labels.append("f")
+    with pytest.raises(ValueError, match="expected 5 names"):
+        model.save(tmp_path / "own")
+    assert not (tmp_path / "own").exists()
+    base = type(model)({**model.config.values, "id2label": None}, dy.ParameterCollection())
+    with pytest.raises(ValueError, match="expected none, as there are no scores of labels"):
+        base.labels = ["a"]
 
 
 @pytest.mark.parametrize("name", ["basic", "bottleneck"])
@@ -376,7 +444,7 @@ def test_files_that_do_not_fit(loaded, tmp_path):
             dy.pretrained.load(folder, holder)
         assert holder.parameter_count() == 0
     write(folder, config, tensors)
-    for arguments in ({"head": "token"}, {"tables": "bfloat16"}, {"labels": 3}):
+    for arguments in ({"head": "token"}, {"tables": "bfloat16"}, {"labels": "cat"}):
         with pytest.raises(ValueError, match=f"load: argument {next(iter(arguments))}: "):
             dy.pretrained.load(folder, holder, **arguments)
 
@@ -449,6 +517,24 @@ def test_states_and_files_of_transformers(name, tmp_path):
         again = theirs(tmp_path / "three", config["model_type"], head)
         with torch.no_grad():
             np.testing.assert_array_equal(again(given)[0].numpy(), expected[0].numpy())
+
+
+@needs_transformers
+@pytest.mark.parametrize("name", ["vit", "basic"])
+def test_new_classes_of_transformers(name, tmp_path):
+    import torch
+
+    config = CONFIGS[name]
+    made(config, tmp_path / "folder")
+    ours = NEW["labels"](tmp_path / "folder")
+    ours.save(tmp_path / "own")
+    again = theirs(tmp_path / "own", config["model_type"], True)
+    assert again.config.id2label == {0: "a", 1: "b", 2: "c"}
+    x = pixels(config)
+    dy.renew_cg()
+    with torch.no_grad():
+        scores = again(torch.tensor(x.transpose(3, 2, 0, 1))).logits.numpy().T
+    np.testing.assert_allclose(ours.scores(x).npvalue(), scores, atol=1e-4)
 
 
 @needs_transformers
