@@ -47,6 +47,8 @@ class Row(NamedTuple):
     """Names of activations of layers."""
     numpy: str = ""
     """Functions of NumPy, without `numpy.`."""
+    torch: str = ""
+    """Names of PyTorch under which this library has something similar, so that only `dynet_cy.port` says them."""
     says: str = ""
     """What an error says, where the page says more, or something general."""
 
@@ -118,6 +120,9 @@ GENERAL = (
         x="gt lt ge le eq", says="a comparison, `x > 0`, or `dy.equal(x, y)`"),
     Row("`torch.gather`, `scatter_add`, `index_add`, `sort`, `topk`",
         "`dy.gather`, `dy.scatter_add`, `dy.index_add`, `dy.sort`, `dy.topk`"),
+    Row("`torch.where(c, x, y)`",
+        "`dy.where(c, x, y)`; shapes broadcast from the first axis on; of one argument: `np.nonzero(c.npvalue())`",
+        torch="where"),
     Row("`x.exp()`, `x.tanh()`, `x.softmax(0)`", "functions: `dy.exp(x)`, `dy.tanh(x)`, `dy.softmax(x)`", x=FUNCTIONS,
         says="`dy.{}(x)`"),
     Row("`torch.flatten(x, 1)`, `nn.Flatten()`",
@@ -211,7 +216,7 @@ GENERAL = (
         trainer="lr", says="`learning_rate` (`AdadeltaTrainer` has none, `CyclicalSGDTrainer` has two bounds)"),
     Row("`Adam(ps, betas=(b1, b2))`", "`dy.AdamTrainer(pc, beta_1=b1, beta_2=b2)`", keyword="betas"),
     Row("`SGD(ps, momentum=m)`", "`dy.MomentumSGDTrainer(pc, mom=m)`", keyword="momentum nesterov"),
-    Row("`SGD(ps, weight_decay=d)`", "`pc.set_weight_decay(d)`, or `trainer.group(pc, weight_decay=d)`",
+    Row("`SGD(ps, lr=r, weight_decay=d)`", "`trainer.group(pc, weight_decay=d)`, or `pc.set_weight_decay(d * r)`",
         keyword="weight_decay"),
     Row("`Adam(ps, amsgrad=True)`", "`dy.AmsgradTrainer(pc)`", keyword="amsgrad"),
     Row("`[{\"params\": ps, \"lr\": r, \"weight_decay\": 0}, ...]`",
@@ -219,9 +224,16 @@ GENERAL = (
         trainer="add_param_group", says="`trainer.group(parameters, learning_rate=r)`"),
     Row("`for g in optimizer.param_groups: g[\"lr\"] *= 0.5`",
         "`trainer.learning_rate *= 0.5`; `for g in trainer.groups: ...`", trainer="param_groups"),
-    Row("`CosineAnnealingLR(optimizer, n)`, `scheduler.step()`",
-        "`trainer.schedule = dy.CosineSchedule(n)`; nothing to call", dy="lr_scheduler",
-        says="`trainer.schedule = dy.CosineSchedule(n)`"),
+    Row("`torch.optim.lr_scheduler`, `scheduler.step()`",
+        "`trainer.schedule = dy.CosineSchedule(n)`, `dy.LinearSchedule(n)` and others; nothing to call",
+        dy="lr_scheduler",
+        says="a schedule of the trainer, such as `trainer.schedule = dy.CosineSchedule(n)`; there is no `step()` to "
+        "call"),
+    Row("`CosineAnnealingLR(optimizer, n)`", "`trainer.schedule = dy.CosineSchedule(n)`", dy="CosineAnnealingLR"),
+    Row("`StepLR(optimizer, n)`, `MultiStepLR`", "`trainer.schedule = dy.StepSchedule(n)`, of a number or a list",
+        dy="StepLR MultiStepLR"),
+    Row("`LinearLR(optimizer, 1, 0, n)`", "`trainer.schedule = dy.LinearSchedule(n)`", dy="LinearLR",
+        says="`trainer.schedule = dy.LinearSchedule(n)` down, `dy.WarmupSchedule(n)` up"),
     Row("`optimizer.zero_grad()` after a bad batch", "`trainer.zero_gradients()`", trainer="zero_grad",
         model="zero_grad", x="zero_grad zero_", layer="zero_grad",
         says="nothing, as `trainer.update()` clears gradients; after a bad batch, `trainer.zero_gradients()`"),
@@ -233,7 +245,13 @@ GENERAL = (
         "`trainer.set_clip_threshold(c)`, once; `trainer.gradient_norm` after an update",
         dy="clip_grad_norm_"),
     Row("`torch.save(model.state_dict(), f)`, `load_state_dict`",
-        "`pc.save(f)`, `pc.populate(f)`; `pc.state_dict()`, `pc.load_state_dict(arrays, strict=False)`"),
+        "`pc.save(f)`, `pc.populate(f)`; `pc.state_dict()`, `pc.load_state_dict(arrays, strict=False)`",
+        torch="save load", says="`pc.save(f)` and `pc.populate(f)`, or `dy.save_safetensors(f, pc, trainer)` and "
+        "`dy.load_safetensors(f, pc, trainer)`, which also keep the trainer"),
+    Row("`torch.autocast(device)`, `GradScaler()`", "nothing: `--dynet-precision bf16` on the command line, see "
+        "[performance.md](performance.md)", dy="autocast GradScaler amp",
+        says="nothing: `--dynet-precision bf16` on the command line computes products of weights in bfloat16, "
+        "without scaling"),
     Row("`model.load(f)`, `model.load_weights(f)`",
         "`pc.populate(f)` of a file of `pc.save(f)`; `dy.load(f, pc)` of those of `dy.save(f, ...)`",
         model="load load_weights load_from_disk from_disk restore",
@@ -303,7 +321,16 @@ LAYERS = (
         "`nn.Conv1d(n, m, 3, pc, padding=\"same\")`, `nn.Conv2d`"),
     Row("`nn.MultiheadAttention(n, h)`, `key_padding_mask`",
         "`nn.MultiHeadAttention(n, h, pc)`; no mask, as there is no padding", nn="MultiheadAttention"),
-    Row("`nn.TransformerEncoder(layer, 2)`", "`nn.TransformerEncoder(2, n, heads, hidden, pc)`", nn="Transformer"),
+    Row("`nn.TransformerEncoder(layer, 2)`", "`nn.TransformerEncoder(2, n, heads, hidden, pc)`", nn="Transformer",
+        missing="TransformerEncoder TransformerDecoder", argument="encoder_layer decoder_layer",
+        torch="TransformerEncoder TransformerDecoder",
+        says="`nn.TransformerEncoder(2, n, heads, hidden, pc)` (a decoder alike), which makes its layers itself"),
+    Row("`nn.TransformerEncoderLayer(n, heads)`",
+        "`nn.TransformerEncoderLayer(n, heads, 2048, pc, dropout=0.1)`: with PyTorch's defaults",
+        torch="TransformerEncoderLayer TransformerDecoderLayer",
+        says="`nn.{}(n, heads, 2048, pc, dropout=0.1)`, for PyTorch's defaults"),
+    Row("`nn.GroupNorm(groups, n)`", "`nn.GroupNorm(groups, n, pc)`: channels are the last axis, or `axis=`",
+        torch="GroupNorm"),
     Row("`nn.init.xavier_uniform_(p)`", "`pc.add_parameters(shape, init=dy.GlorotInitializer())`", nn="init",
         says="`init=` of `pc.add_parameters`: a number or an initializer such as `dy.GlorotInitializer()`"),
     Row("`nn.Embedding.from_pretrained(vectors)`",
@@ -317,10 +344,12 @@ LAYERS = (
     Row("a sampler of batches of similar length, or with a limit of words",
         "`dy.data.batches(data, cost=len, most=2000, bucket=len)`"),
     Row("`num_workers=4`, `DistributedSampler`", "`processes=4` (or a thread: `prefetch=4`), `shard=\"join\"`"),
-    Row("`LambdaLR` for warm-up, `ReduceLROnPlateau`",
-        "`dy.WarmupSchedule`, `dy.PlateauSchedule`: `trainer.schedule = ...`, part of checkpoints; see "
-        "[training.md](training.md)", dy="LambdaLR ReduceLROnPlateau CosineAnnealingLR StepLR MultiStepLR LinearLR",
-        says="`trainer.schedule = dy.WarmupSchedule(n)`, or another schedule; there is no `step()` to call"),
+    Row("`LambdaLR` for warm-up",
+        "`trainer.schedule = dy.WarmupSchedule(n)`; schedules are part of checkpoints, see [training.md](training.md)",
+        dy="LambdaLR",
+        says="`trainer.schedule = dy.WarmupSchedule(n)`, or a class derived from `dy.Schedule`"),
+    Row("`ReduceLROnPlateau(optimizer)`, `scheduler.step(loss)`",
+        "`trainer.schedule = dy.PlateauSchedule()`, `trainer.schedule.report(loss)`", dy="ReduceLROnPlateau"),
     Row("early stopping of another package", "`dy.EarlyStopping(pc, patience=3, path=\"best.safetensors\")`"),
     Row("`torch.onnx.export(model, (x,), \"m.onnx\", dynamic_axes=...)`",
         "`dy.onnx.export(f, {\"x\": dy.onnx.Floats((64, \"words\"))}, \"m.onnx\")`; see [onnx.md](onnx.md)"),

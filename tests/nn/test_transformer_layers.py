@@ -333,3 +333,13 @@ def test_a_bias_of_scores_reaches_all_layers() -> None:
 def test_norms_that_are_not_there() -> None:
     with pytest.raises(ValueError, match="argument norm: expected one of layer, rms, got 'l2'"):
         nn.TransformerEncoderLayer(D, HEADS, HIDDEN, dy.ParameterCollection(), norm="l2")
+
+
+@pytest.mark.parametrize("stack", [nn.TransformerEncoder, nn.TransformerDecoder])
+def test_stacks_made_as_in_pytorch(stack) -> None:
+    """From a layer and a number: the error shows the arguments here."""
+    model = dy.ParameterCollection()
+    layer = nn.TransformerEncoderLayer(4, 2, 8, model)
+    for args, options in [((layer, 2), {}), ((layer, 2, model), {}), ((), {"encoder_layer": layer})]:
+        with pytest.raises(TypeError, match=r"`nn\.TransformerEncoder\(2, n, heads, hidden, pc\)` \(a decoder alike\)"):
+            stack(*args, **options)
