@@ -70,7 +70,8 @@ class AvgPool2d(_Pool2d):
 
     Args:
         size, stride, padding: see `MaxPool2d`. What is beyond the image does not count, as in PyTorch with
-            `count_include_pad=False`.
+            `count_include_pad=False`. Its default counts zeros there: ``AvgPool2d(3, 2)`` of
+            ``dy.pad(x, [(1, 1), (1, 1), (0, 0)])`` for a padding of 1.
 
     Raises:
         TypeError: a number is not an integer
@@ -100,6 +101,8 @@ class AvgPool2d(_Pool2d):
 
 class GlobalAvgPool2d(Layer):
     """The mean of each channel of an image of any size, as a vector (Lin et al., "Network in network", ICLR 2014).
+
+    The last axis has the channels; as in `MaxPool2d`, its shape does not show an image that has them first.
 
     Example:
         >>> import dynet_cy as dy

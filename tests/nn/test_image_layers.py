@@ -39,6 +39,18 @@ def test_pools(size, stride, padding) -> None:
         )
 
 
+@pytest.mark.skipif(bool(NO_TORCH), reason=NO_TORCH or "-")
+def test_means_with_zeros_around_are_those_of_pytorch() -> None:
+    """As docs/dynet-cy-for-pytorch-users.md says: its default counts zeros beyond the image, and the layer does not."""
+    import torch
+
+    x = np.random.default_rng(0).normal(size=(5, 6, 2)).astype(np.float32)
+    padded = dy.pad(dy.inputTensor(x), [(1, 1), (1, 1), (0, 0)])
+    for counted, found in [(True, nn.AvgPool2d(3, 2)(padded)), (False, nn.AvgPool2d(3, 2, 1)(x))]:
+        there = torch.nn.AvgPool2d(3, 2, 1, count_include_pad=counted)(torch.tensor(x.transpose(2, 0, 1)))
+        np.testing.assert_allclose(found.npvalue(), there.numpy().transpose(1, 2, 0), atol=1e-6)
+
+
 def test_means_of_images_of_any_size() -> None:
     check_layer(nn.GlobalAvgPool2d(), lambda p, x: x.mean((0, 1)), images((6, 5), (1, 1), (2, 9)))
 
