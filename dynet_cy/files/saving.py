@@ -118,8 +118,8 @@ def save(basename: BaseName, objects: Iterable[Any]) -> None:
         objects: the objects, in the order in which `load` returns them.
 
     Raises:
-        TypeError: something else is among the objects, a spec cannot be pickled, or a layer's constructor cannot be called
-            with its spec.
+        TypeError: something else is among the objects, a spec cannot be pickled, or the constructor of a layer does not
+            take its spec.
         OSError: a file cannot be written.
 
     Example:
