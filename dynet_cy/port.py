@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import inspect
 import re
 import sys
 import tokenize
@@ -70,7 +71,7 @@ def _is_read_otherwise(row: Reading, node: ast.AST, program: Program) -> bool:
         )
     if isinstance(node, ast.Call):
         dotted = program.dotted(node.func)
-        if any(f"{keyword.arg}=" in names for keyword in node.keywords) and program.belongs(node.func):
+        if any(f"{name}=" in names for name, _ in _keywords_apart(node)) and program.belongs(node.func):
             return True
         if any(name.endswith(".") and dotted.rpartition(".")[0].endswith(f".{name[:-1]}") for name in names):
             return True
@@ -89,7 +90,7 @@ def _name_here(node: ast.AST, program: Program) -> str:
     dotted, name = program.dotted(node), last(node)
     top = dotted.partition(".")[0]
     if top in LIBRARIES and "." in dotted:
-        columns = ("nn", "dy", "trainer") if ".nn." in dotted else ("dy", "nn")
+        columns = ("nn", "dy", "trainer", "torch") if ".nn." in dotted else ("dy", "nn", "torch")
         return _first(columns, name)
     if not isinstance(node, ast.Attribute) or top in program.names.values() or program.is_own(node):
         return ""
@@ -106,11 +107,29 @@ def _first(columns: Iterable[str], name: str) -> str:
     return next(filter(None, (advice(column, name) for column in columns)), "")
 
 
+def _keywords_apart(node: ast.Call) -> Iterator[tuple[str, ast.keyword]]:
+    """The named arguments of a call, without those that a trainer of this library takes by the same name."""
+    trainer = getattr(dynet_cy, f"{last(node.func)}Trainer", None)
+    own = inspect.signature(trainer).parameters if trainer else {}
+    for keyword in node.keywords:
+        if keyword.arg is not None and keyword.arg not in own:
+            yield keyword.arg, keyword
+
+
 def _keywords_here(node: ast.AST, program: Program) -> Iterator[tuple[ast.AST, str]]:
     """What an error of this library would say of the arguments of a trainer's constructor."""
     if isinstance(node, ast.Call) and program.kind(node) == "trainer":
-        for keyword in node.keywords:
-            yield keyword, advice("keyword", keyword.arg or "")
+        for name, keyword in _keywords_apart(node):
+            yield keyword, advice("keyword", name)
+
+
+def _inside(place: ast.AST, program: Program) -> Iterator[ast.AST]:
+    """The parts of a place of which nothing more is said: its value, and the modules of a name."""
+    value = getattr(place, "value", place)
+    yield value
+    while isinstance(value, ast.Attribute) and program.dotted(value).partition(".")[0] in LIBRARIES:
+        value = value.value
+        yield value
 
 
 Found = Iterator[tuple[ast.AST, tuple[tuple[str, str], ...]]]
@@ -125,7 +144,7 @@ def _of_another_library(tree: ast.AST, program: Program, library: str) -> Found:
         for place, said in [(node, _name_here(node, program)), *_keywords_here(node, program)]:
             if said and place not in inner:
                 yield place, (("write", said.replace("; write ", "")),)
-                inner.add(getattr(place, "value", place))
+                inner.update(_inside(place, program))
 
 
 # ---- programs of DyNet

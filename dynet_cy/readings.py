@@ -208,8 +208,12 @@ READINGS = (
         "ParameterCollection.add_parameters  ParameterCollection.add_lookup_parameters", has_sizes_apart,
         torch="zeros ones randn rand"),
     Reading("`x.reshape(shape)`, `x.view(shape)`", "by rows", "by columns",
-        "`order=\"F\"` by columns, `order=\"C\"` by rows", "Expression.reshape  reshape", is_reordered,
-        torch="view reshape flatten ravel view_as"),
+        "`order=\"F\"` by columns, `order=\"C\"` by rows; of an image, `dy.nn.Flatten()(x)`",
+        "Expression.reshape  reshape", is_reordered, torch="view reshape ravel view_as"),
+    Reading("`torch.flatten(x, 1)` of an image, `nn.Flatten`", "by channels, each one by rows",
+        "`reshape` of (rows, columns, channels) has another order, both with `order=\"F\"` and with `order=\"C\"`",
+        "`dy.nn.Flatten()(x)`, or `dy.transpose(x, [2, 0, 1]).reshape((n,), order=\"C\")`; of a matrix or vector, "
+        "`order=\"C\"`", torch="flatten Flatten"),
     Reading("`dy.softmax(X)` of a matrix, and others without an axis", "along the last axis, or over all elements",
         "along the first axis, in each column", "`d=0` (or `axis=0`) for each column, `d=1` for each row",
         "softmax  log_softmax  softmin  gumbel_softmax  cumsum  cumprod  logcumsumexp  sort  argsort  topk  max_dim  "

@@ -37,6 +37,8 @@ def found(body: str, head: str = TORCH) -> list[tuple[str, str]]:
         ("def f(x, m):\n    x *= m", "x *= m", "`x @ y` for the matrix product"),
         ("a = torch.ones(2, 2) @ W + self.bias", "torch.ones(2, 2) @ W + self.bias", "`b[:, None]` for each column"),
         ("y = x.view(-1, 3)", "x.view(-1, 3)", '`order="F"` by columns'),
+        ("y = torch.flatten(x, 1)", "torch.flatten(x, 1)", "`dy.nn.Flatten()(x)`"),
+        ("f = nn.Flatten()", "nn.Flatten()", "`dy.nn.Flatten()(x)`"),
         ("y = torch.zeros(3, 4)", "torch.zeros(3, 4)", "a tuple for the shape"),
         ("p = F.softmax(x, dim=1)", "F.softmax(x, dim=1)", "`d=0` (or `axis=0`)"),
         ("l = nn.CrossEntropyLoss()(x, y)", "nn.CrossEntropyLoss()", "`axis=0` for columns"),
@@ -45,6 +47,15 @@ def found(body: str, head: str = TORCH) -> list[tuple[str, str]]:
         ("t = optim.SGD(ps, lr=0.1)", "optim.SGD(ps, lr=0.1)", "`trainer.set_clip_threshold(0)` for no clipping"),
         ("t = optim.SGD(ps, lr=0.1)", "lr=0.1", "`learning_rate`"),
         ("t = optim.Adam(ps, weight_decay=0.1)", "optim.Adam(ps, weight_decay=0.1)", "`dy.AdamWTrainer"),
+        ("t = optim.SGD(ps, weight_decay=0.1)", "weight_decay=0.1", "`trainer.group(pc, weight_decay=d)`, or"),
+        ("g = nn.GroupNorm(2, 4)", "nn.GroupNorm", "`nn.GroupNorm(groups, n, pc)`: channels are the last axis"),
+        ("e = nn.TransformerDecoderLayer(4, 2)", "nn.TransformerDecoderLayer", "`nn.TransformerDecoderLayer(n, heads"),
+        ("e = nn.TransformerEncoder(layer, 2)", "nn.TransformerEncoder", "`nn.TransformerEncoder(2, n,"),
+        ("torch.save(state, 'm')", "torch.save", "`pc.save(f)` and `pc.populate(f)`"),
+        ("state = torch.load('m')", "torch.load", "`pc.save(f)` and `pc.populate(f)`"),
+        ("with torch.autocast('cpu'):\n    pass", "torch.autocast", "nothing: `--dynet-precision bf16`"),
+        ("s = torch.cuda.amp.GradScaler()", "torch.cuda.amp.GradScaler", "nothing: `--dynet-precision bf16`"),
+        ("y = torch.where(m, x, y)", "torch.where", "`dy.where(c, x, y)`"),
         ("n = x.dim()", "x.dim()", "`len(x.shape)`"),
         ("h = F.dropout(x, 0.5)", "F.dropout(x, 0.5)", "`dy.dropout(x, p)` under `if training:`"),
         ("l = nn.Linear(3, 4)", "nn.Linear(3, 4)", "the transpose"),
@@ -83,11 +94,30 @@ def test_places_of_pytorch(body: str, code: str, write: str) -> None:
         "print('x.view(2)', 'optim.Adam(lr=1)')",
         "def f():\n    'Call sched.step() and x.view(2).'",
         "def f(x: dict):\n    return x.data",
-        "ok = torch.load('m').keys()",
     ],
 )
 def test_no_places(body: str) -> None:
     assert found(body) == []
+
+
+def test_what_is_loaded_is_no_tensor() -> None:
+    assert [code for code, _ in found("ok = torch.load('m').keys()")] == ["torch.load"]
+
+
+@pytest.mark.parametrize(
+    ("made", "write"),
+    [
+        ("torch.optim.lr_scheduler.CosineAnnealingLR(o, 3)", "`trainer.schedule = dy.CosineSchedule(n)`"),
+        ("optim.lr_scheduler.MultiStepLR(o, [3])", "`trainer.schedule = dy.StepSchedule(n)`, of a number or a list"),
+        ("torch.cuda.amp.GradScaler()", "nothing: `--dynet-precision bf16`"),
+        ("optim.AdamW(ps, weight_decay=0.1)", "`dy.AdamWTrainer`"),
+    ],
+)
+def test_one_text_for_a_name(made: str, write: str) -> None:
+    """Nothing of the modules that it is in, nor of arguments that are called so here too."""
+    texts = [text for _, text in found(f"s = {made}") if "clip" not in text]
+    assert len(texts) == 1, texts
+    assert texts[0].startswith(write)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +132,7 @@ def test_schedulers_are_no_trainers(made: str) -> None:
     body = f"def train(o, s):\n    s.step()\n\no = optim.Adam(ps)\ns = {made}\ns.step()\no.step()\ntrain(o, s)"
     places = found(body, TORCH + imports)
     steps = [(code, text.partition(",")[0]) for code, text in places if code.endswith(".step")]
-    assert steps == [(c, "`trainer.schedule = dy.CosineSchedule(n)`") for c in ("s.step", "s.step")] + [
+    assert steps == [(c, "a schedule of the trainer") for c in ("s.step", "s.step")] + [
         ("o.step", "`trainer.update()`")
     ]
     assert [code for code, text in places if "set_clip_threshold" in text] == ["optim.Adam(ps)"]

@@ -118,7 +118,8 @@ def save(basename: BaseName, objects: Iterable[Any]) -> None:
         objects: the objects, in the order in which `load` returns them.
 
     Raises:
-        TypeError: something else is among the objects, or a spec cannot be pickled.
+        TypeError: something else is among the objects, a spec cannot be pickled, or the constructor of a layer does not
+            take its spec.
         OSError: a file cannot be written.
 
     Example:
@@ -212,6 +213,11 @@ def _collection_of(x: Any) -> ParameterCollection:
     if not isinstance(part, ParameterCollection):
         message = f"save: {type(x).__name__}.param_collection must return a ParameterCollection"
         raise TypeError(f"{message}, not {type(part).__name__}")
+    if isinstance(x, nn.Layer):
+        try:
+            x._check_spec()
+        except TypeError as error:
+            raise TypeError(f"save: {error}") from None
     return part
 
 

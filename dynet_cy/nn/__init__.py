@@ -8,7 +8,7 @@ from dynet_cy.nn.containers import LayerList, Sequential
 from dynet_cy.nn.convolution import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
 from dynet_cy.nn.crf import CRF
 from dynet_cy.nn.layer import Layer
-from dynet_cy.nn.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
+from dynet_cy.nn.pooling import AvgPool2d, Flatten, GlobalAvgPool2d, MaxPool2d
 from dynet_cy.nn.positions import RelativeBias, SinusoidalPositions, alibi, rotate
 from dynet_cy.nn.recurrent import GRU, LSTM, RNN
 from dynet_cy.nn.residual import ResidualBlock
@@ -37,6 +37,7 @@ __all__ = [
     "DecoderState",
     "Dropout",
     "Embedding",
+    "Flatten",
     "GRU",
     "GatedLinear",
     "GlobalAvgPool2d",

@@ -325,13 +325,42 @@ class Layer(metaclass=LayerType):
 
     @classmethod
     def from_spec(cls: type[Self], spec: Sequence[Any], model: ParameterCollection) -> Self:
-        """A layer like the one with this `spec`, with its own parameters in `model`."""
+        """A layer like the one with this `spec`, with its own parameters in `model`.
+
+        Raises:
+            TypeError: the constructor cannot be called with it
+        """
         make: Callable[..., Self] = cls
-        names = list(inspect.signature(make).parameters)
-        if "model" not in names:
-            return make(*spec)
-        at = names.index("model")
-        return make(*spec[:at], model, *spec[at:])
+        return make(*cls._arguments(spec, model))
+
+    @classmethod
+    def _arguments(cls, spec: Sequence[Any], model: ParameterCollection) -> tuple[Any, ...]:
+        """The arguments of the constructor for a `spec`, checked against its signature."""
+        signature = inspect.signature(cls)
+        names = list(signature.parameters)
+        at = names.index("model") if "model" in names else len(spec)
+        arguments = (*spec[:at], *([model] if "model" in names else []), *spec[at:])
+        try:
+            if len(spec) < at:
+                raise TypeError("an argument before model is missing")
+            signature.bind(*arguments)
+        except TypeError as error:
+            if "model" in names:
+                others = [name for name in names if name != "model"]
+                write = f"write `super().__init__(model, ({', '.join(others)}{',' * (len(others) == 1)}))` in it"
+            else:
+                write = "pass its arguments on as the spec, and call the one with the collection `model`"
+            raise TypeError(
+                f"{cls.__name__}: the constructor, which takes {signature}, cannot be called with the spec "
+                f"{outline(spec)}: {error}; {write}; for layers that hold others, use `dy.save_safetensors` or give "
+                "the class a `from_spec`"
+            ) from None
+        return arguments
+
+    def _check_spec(self) -> None:
+        """Raise if `from_spec`, unless the class has one of its own, cannot call the constructor."""
+        if next(cls for cls in type(self).__mro__ if "from_spec" in vars(cls)) is Layer:
+            self._arguments(self.spec, self.collection)
 
     def load_pytorch(self, weights: Mapping[str, Any] | str | os.PathLike[str] | Any, prefix: str = "") -> None:
         """Set the parameters to those of the same layer of PyTorch; docs/layers.md has the names and shapes.

@@ -1,6 +1,8 @@
-"""Pooling of images: windows, and all of an image."""
+"""What makes images smaller or a vector: pooling by windows, the mean of each channel, and flattening."""
 
 from __future__ import annotations
+
+import math
 
 from dynet_cy.functions.arguments import Input, as_input
 from dynet_cy.graph import Expression
@@ -9,7 +11,7 @@ from dynet_cy.nn.layer import Layer
 from dynet_cy.ops import api as ops
 from dynet_cy.ops.registry import DimensionError
 
-__all__ = ["AvgPool2d", "GlobalAvgPool2d", "MaxPool2d"]
+__all__ = ["AvgPool2d", "Flatten", "GlobalAvgPool2d", "MaxPool2d"]
 
 
 class _Pool2d(Layer):
@@ -27,6 +29,9 @@ class _Pool2d(Layer):
 
 class MaxPool2d(_Pool2d):
     """The greatest element of each window of an image, channel by channel, like `maxpooling2d`.
+
+    The last axis has the channels. An image that has them first, as in PyTorch, is pooled along wrong axes without an
+    error: its shape does not show it.
 
     Args:
         size: rows and columns of a window, or one number for both
@@ -65,7 +70,8 @@ class AvgPool2d(_Pool2d):
 
     Args:
         size, stride, padding: see `MaxPool2d`. What is beyond the image does not count, as in PyTorch with
-            `count_include_pad=False`.
+            `count_include_pad=False`. Its default counts zeros there: ``AvgPool2d(3, 2)`` of
+            ``dy.pad(x, [(1, 1), (1, 1), (0, 0)])`` for a padding of 1.
 
     Raises:
         TypeError: a number is not an integer
@@ -96,6 +102,8 @@ class AvgPool2d(_Pool2d):
 class GlobalAvgPool2d(Layer):
     """The mean of each channel of an image of any size, as a vector (Lin et al., "Network in network", ICLR 2014).
 
+    The last axis has the channels; as in `MaxPool2d`, its shape does not show an image that has them first.
+
     Example:
         >>> import dynet_cy as dy
         >>> dy.nn.GlobalAvgPool2d()(dy.zeros((8, 6, 16))).dim()
@@ -123,3 +131,38 @@ class GlobalAvgPool2d(Layer):
         if len(shape) != 3 or 0 in shape[:2]:
             raise DimensionError(f"GlobalAvgPool2d: argument x: expected rows, columns and channels, got {shape}")
         return ops.mean_dim(x, [0, 1], False)
+
+
+class Flatten(Layer):
+    """All elements of an image or a matrix as a vector, in the order of PyTorch's `Flatten`: channel by channel, each
+    one by rows. So a `Linear` after it takes the weights of PyTorch's.
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> dy.nn.Flatten()([[[1, 10], [2, 20]], [[3, 30], [4, 40]]]).npvalue().tolist()
+        [1.0, 2.0, 3.0, 4.0, 10.0, 20.0, 30.0, 40.0]
+    """
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def __call__(self, x: Input) -> Expression:
+        """The vector.
+
+        Args:
+            x: shape ``{h,w,channels}``; ``{channels,n}``, as `Conv1d` gives it; or a vector, which stays as it is
+
+        Returns:
+            Expression of shape ``{n}`` with all elements of x: ``transpose(x, [2, 0, 1])`` of an image, then
+            ``reshape`` with ``order="C"``.
+
+        Raises:
+            TypeError: neither an expression nor numbers
+            DimensionError: more than three axes
+        """
+        x = as_input(x, "Flatten")
+        shape, _ = x.dim()
+        if len(shape) > 3:
+            raise DimensionError(f"Flatten: argument x: expected rows, columns and channels, got {shape}")
+        by_channels = ops.transpose(x, [2, 0, 1]) if len(shape) == 3 else x
+        return by_channels.reshape((math.prod(shape),), order="C")

@@ -45,6 +45,7 @@ class _Recurrent(Layer):
         layers: int = 1,
         bidirectional: bool = False,
         dropout: float = 0.0,
+        checkpoint: bool | int = False,
         *,
         init: str | None = None,
     ) -> None:
@@ -53,10 +54,14 @@ class _Recurrent(Layer):
         self.layers = self._size(layers, "layers")
         self.bidirectional = bool(bidirectional)
         rate = share(dropout, type(self).__name__, "dropout")
-        super().__init__(model, (self.input_dim, self.hidden_dim, self.layers, self.bidirectional, rate))
+        spec = (self.input_dim, self.hidden_dim, self.layers, self.bidirectional, rate)
+        super().__init__(model, (*spec, checkpoint) if checkpoint else spec)
         sizes = (self.layers, self.input_dim, self.output_dim, self.collection)
         self.rnn: _RNNBuilder | BiRNNBuilder
-        self.rnn = BiRNNBuilder(*sizes, self._builder) if self.bidirectional else self._builder(*sizes)
+        if self.bidirectional:
+            self.rnn = BiRNNBuilder(*sizes, self._builder, checkpoint=checkpoint)
+        else:
+            self.rnn = self._builder(*sizes, checkpoint=checkpoint)
         self.rnn.set_dropout(rate)
         self._set_init(init)
 
@@ -79,13 +84,14 @@ class _Recurrent(Layer):
                 of shape ``{input_dim}``
 
         Returns:
-            Expression of shape ``{output_dim,n}`` or ``{output_dim}``; for a list, a list.
+            Expression of shape ``{output_dim,n}`` or ``{output_dim}``; for a list, a list. An empty sentence has an
+            empty result: ``{output_dim,0}`` for ``{input_dim,0}``, [] for [].
 
         Raises:
             TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or more than two axes
         """
-        if isinstance(x, (list, tuple)) and any(isinstance(part, Expression) for part in x):
+        if isinstance(x, (list, tuple)) and (not x or any(isinstance(part, Expression) for part in x)):
             return self.rnn.transduce(x)
         return self.rnn.transduce(self._checked(x, self.input_dim))
 
@@ -122,11 +128,12 @@ class LSTM(_Recurrent):
         layers: number of layers
         bidirectional: whether a second network reads backwards; its outputs come below those of the first one
         dropout: the rate of `set_dropout`: inputs and states of all layers, with the same mask at all positions
+        checkpoint: which states are kept for backward, as the attribute of this name of builders says (default: all)
         init: "pytorch" for the initial values of PyTorch; see `Layer.initialize`. Default: that of the builder
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
-        ValueError: a number is less than 1, or `dropout` is not between 0 and 1
+        ValueError: a number is less than 1, `dropout` is not between 0 and 1, or `checkpoint` is less than 0
 
     Example:
         >>> import dynet_cy as dy
@@ -151,11 +158,12 @@ class GRU(_Recurrent):
         layers: number of layers
         bidirectional: whether a second network reads backwards; its outputs come below those of the first one
         dropout: the rate of `set_dropout` of the builder
+        checkpoint: which states are kept for backward, as the attribute of this name of builders says (default: all)
         init: "pytorch" for the initial values of PyTorch; see `Layer.initialize`. Default: that of the builder
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
-        ValueError: a number is less than 1, or `dropout` is not between 0 and 1
+        ValueError: a number is less than 1, `dropout` is not between 0 and 1, or `checkpoint` is less than 0
 
     Example:
         >>> import dynet_cy as dy
@@ -180,11 +188,12 @@ class RNN(_Recurrent):
         layers: number of layers
         bidirectional: whether a second network reads backwards; its outputs come below those of the first one
         dropout: the rate of `set_dropout` of the builder
+        checkpoint: which states are kept for backward, as the attribute of this name of builders says (default: all)
         init: "pytorch" for the initial values of PyTorch; see `Layer.initialize`. Default: that of the builder
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
-        ValueError: a number is less than 1, or `dropout` is not between 0 and 1
+        ValueError: a number is less than 1, `dropout` is not between 0 and 1, or `checkpoint` is less than 0
 
     Example:
         >>> import dynet_cy as dy

@@ -103,6 +103,7 @@ MAY_OPEN = {
     "parallel/files.py",  # a temporary copy of a checkpoint
     "parallel/supervise.py",  # logs, new files that grow
     "loggers/lines.py",  # records of a training, files that grow by whole lines
+    "loggers/media.py",  # sounds in memory
 }
 
 

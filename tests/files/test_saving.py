@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -355,6 +356,43 @@ class TestSaving:
             dy.save(tmp_path / "m", [builder])
         with pytest.raises(TypeError, match="BiRNNBuilder with spec .*lambda"):
             dy.save(tmp_path / "m", [dy.BiRNNBuilder(1, 2, 4, pc, lambda *a: dy.GRUBuilder(*a))])
+        assert os.listdir(tmp_path) == []
+
+    def test_layers_that_could_not_be_made_again(self, tmp_path: Path) -> None:
+        """Their spec does not fit the constructor; one of the class's own `from_spec` is not looked at."""
+
+        class NoSpec(dy.nn.Layer):
+            def __init__(self, words: int, tags: int, model: dy.ParameterCollection, dropout: float = 0.0) -> None:
+                super().__init__(model)
+
+        class One(dy.nn.Layer):
+            def __init__(self, words: int = 3, model: Any = None) -> None:
+                super().__init__(model)
+
+        class Longer(dy.nn.Layer):
+            def __init__(self, words: int, model: Any) -> None:
+                super().__init__(model, (words, 2))
+
+        class OtherName(dy.nn.Layer):
+            def __init__(self, words: int, params: Any) -> None:
+                super().__init__(params, (words,))
+
+        pc = dy.ParameterCollection()
+        for layer, write in [
+            (NoSpec(2, 3, pc), "spec (): an argument before model is missing; write `super().__init__(model, (words, "),
+            (One(2, pc), "spec (): an argument before model is missing; write `super().__init__(model, (words,))`"),
+            (Longer(2, pc), "spec (2, 2): too many positional arguments; write `super().__init__(model, (words,))`"),
+            (
+                OtherName(2, pc),
+                "pass its arguments on as the spec, and call the one with the collection `model`",
+            ),
+        ]:
+            with pytest.raises(TypeError, match=rf"^save: {type(layer).__name__}: .*{re.escape(write)}"):
+                dy.save(tmp_path / "m", [pc.add_parameters(2), layer])
+            with pytest.raises(TypeError, match=rf"^{type(layer).__name__}: .*{re.escape(write)}"):
+                layer.from_spec(layer.spec, pc)
+            type(layer).from_spec = classmethod(lambda cls, spec, model: cls(2, model))  # type: ignore[assignment]
+            layer._check_spec()
         assert os.listdir(tmp_path) == []
 
     def test_a_failed_save_leaves_the_old_files(self, tmp_path: Path) -> None:

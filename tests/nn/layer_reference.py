@@ -74,6 +74,7 @@ ELSEWHERE = {
     "ConvTranspose2d": "test_convolution_layers.py",
     "Dropout": "test_basic_layers.py",
     "Embedding": "test_basic_layers.py",
+    "Flatten": "test_image_layers.py",
     "GlobalAvgPool2d": "test_image_layers.py",
     "GroupNorm": "test_image_layers.py",
     "LayerList": "test_basic_layers.py",

@@ -39,8 +39,52 @@ def test_pools(size, stride, padding) -> None:
         )
 
 
+@pytest.mark.skipif(bool(NO_TORCH), reason=NO_TORCH or "-")
+def test_means_with_zeros_around_are_those_of_pytorch() -> None:
+    """As docs/dynet-cy-for-pytorch-users.md says: its default counts zeros beyond the image, and the layer does not."""
+    import torch
+
+    x = np.random.default_rng(0).normal(size=(5, 6, 2)).astype(np.float32)
+    padded = dy.pad(dy.inputTensor(x), [(1, 1), (1, 1), (0, 0)])
+    for counted, found in [(True, nn.AvgPool2d(3, 2)(padded)), (False, nn.AvgPool2d(3, 2, 1)(x))]:
+        there = torch.nn.AvgPool2d(3, 2, 1, count_include_pad=counted)(torch.tensor(x.transpose(2, 0, 1)))
+        np.testing.assert_allclose(found.npvalue(), there.numpy().transpose(1, 2, 0), atol=1e-6)
+
+
 def test_means_of_images_of_any_size() -> None:
     check_layer(nn.GlobalAvgPool2d(), lambda p, x: x.mean((0, 1)), images((6, 5), (1, 1), (2, 9)))
+
+
+def flat(x):
+    """As PyTorch flattens: the channels are its first axis."""
+    return (x.transpose(2, 0, 1) if x.ndim == 3 else x).ravel()
+
+
+def test_flattening() -> None:
+    for shape in ((3, 2), (3, 2, 4), (1, 2, 4), (3, 2, 1), (5,)):
+        x = np.random.default_rng(0).normal(size=shape)
+        check_layer(nn.Flatten(), lambda p, x: flat(x), [(x,)])
+
+
+@pytest.mark.skipif(bool(NO_TORCH), reason=NO_TORCH or "-")
+@pytest.mark.parametrize("axes", [1, 2])
+def test_flattening_after_convolutions_is_that_of_pytorch(axes) -> None:
+    """With its weights in the linear layer below, for single examples and a minibatch."""
+    import torch
+    from torch import nn as there
+
+    conv, size = f"Conv{axes}d", 3 * 4 if axes == 1 else 3 * 4 * 5
+    net = there.Sequential(getattr(there, conv)(2, 3, 2), there.ReLU(), there.Flatten(), there.Linear(size, 2))
+    layers = [(getattr(nn, conv), 2, 3, 2), "relu", (nn.Flatten,), (nn.Linear, size, 2)]
+    ours = nn.Sequential(layers, dy.ParameterCollection())
+    ours.load_pytorch(net)
+    x = np.random.default_rng(0).normal(size=(3, 2, 5, 6)[: axes + 2]).astype(np.float32)
+    with torch.no_grad():
+        expected = net(torch.tensor(x)).numpy()
+    batch = x.transpose(1, 2, 0) if axes == 1 else x.transpose(2, 3, 1, 0)
+    np.testing.assert_allclose(ours(dy.inputTensor(batch, batched=True)).npvalue(), expected.T, atol=1e-5)
+    for i in range(3):
+        np.testing.assert_allclose(ours(dy.inputTensor(batch[..., i])).npvalue(), expected[i], atol=1e-5)
 
 
 def group_norm(p, x, groups, eps=1e-5, name=""):
@@ -159,6 +203,7 @@ def test_a_network_in_sequence_is_trained() -> None:
         lambda model: nn.MaxPool2d((3, 2), 2, (1, 0)),
         lambda model: nn.AvgPool2d(2, padding=1),
         lambda model: nn.GlobalAvgPool2d(),
+        lambda model: nn.Flatten(),
         lambda model: nn.GroupNorm(2, 4, model, eps=0.1),
         lambda model: nn.ResidualBlock(4, 6, model, 2, norm_groups=2, activation="silu"),
         lambda model: nn.ResidualBlock(4, 4, model, inner_channels=2).eval(),
@@ -210,6 +255,7 @@ def test_errors() -> None:
     for make, message in [
         (lambda: nn.MaxPool2d(5, padding=1)(dy.zeros((2, 4, 3))), "5 x 5 is larger than the image of 2 x 4 and a padd"),
         (lambda: nn.GlobalAvgPool2d()(dy.zeros((4, 4))), "expected rows, columns and channels, got"),
+        (lambda: nn.Flatten()(dy.zeros((2, 2, 2, 2))), "Flatten: argument x: expected rows, columns and channels, got"),
         (lambda: nn.GroupNorm(2, 4, model)(dy.zeros((4, 4, 3))), "GroupNorm: argument x: expected 4 as axis -1"),
         (lambda: nn.ResidualBlock(4, 4, model)(dy.zeros((4, 4, 3))), "Conv2d: argument x: expected 4 channels"),
         (
@@ -219,7 +265,7 @@ def test_errors() -> None:
     ]:
         with pytest.raises(dy.DimensionError, match=message):
             make()
-    for layer in (nn.MaxPool2d(2), nn.GlobalAvgPool2d(), nn.GroupNorm(1, 1, model)):
+    for layer in (nn.MaxPool2d(2), nn.GlobalAvgPool2d(), nn.Flatten(), nn.GroupNorm(1, 1, model)):
         with pytest.raises(TypeError, match="expected an expression"):
             layer("text")
 

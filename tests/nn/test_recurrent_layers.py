@@ -35,7 +35,7 @@ def test_columns_and_lists(name: str, layers: int, both: bool) -> None:
     assert layer(x[:, :1]).dim() == ((rows, 1), 1)
     assert layer(dy.zeros((3, 0))).dim() == ((rows, 0), 1)
     assert layer(dy.zeros((3, 2), batch_size=3)).dim() == ((rows, 2), 3)
-    assert layer.rnn.transduce([]) == []
+    assert layer.rnn.transduce([]) == layer([]) == layer(()) == []
 
 
 @pytest.mark.parametrize("both", [False, True])
@@ -100,6 +100,26 @@ def test_files_modes_and_errors(tmp_path: Any) -> None:
         made("LSTM", dropout=2)
     with pytest.raises(TypeError, match="LSTM: there is no argument input_size; write `input_dim=`"):
         dy.nn.LSTM(input_size=3)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(("name", "layers", "both"), KINDS)
+def test_some_states_are_kept(name: str, layers: int, both: bool, tmp_path: Any) -> None:
+    """`checkpoint` is that of the builders, also after `load`; gradients are the same."""
+    plain, dropping = made(name, layers, both), made(name, layers, both, checkpoint=2)
+    dropping.load_state_dict(plain.state_dict())
+    dy.save(str(tmp_path / "m"), [dropping, plain])
+    for layer, every in zip([dropping, plain, *dy.load(str(tmp_path / "m"), dy.ParameterCollection())], [2, 0, 2, 0]):
+        builders = [rnn for pair in layer.rnn.builder_layers for rnn in pair] if both else [layer.rnn]
+        assert {rnn.checkpoint for rnn in builders} == {every}
+    gradients = []
+    for layer in (plain, dropping):
+        dy.renew_cg()
+        dy.squared_norm(layer(X)).backward()
+        gradients.append([p.grad_as_array() for p in layer.parameters()])
+    for expected, found in zip(*gradients):
+        np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ValueError, match="checkpoint: expected at least 0, got -1"):
+        made(name, layers, both, checkpoint=-1)
 
 
 # ---- initial values of PyTorch

@@ -344,3 +344,13 @@ def test_gates_by_name_of_other_libraries(name: str) -> None:
         getattr(nn, name)(D, HEADS, HIDDEN, dy.ParameterCollection(), gated=gated)
     with pytest.raises(TypeError, match=message):
         nn.TransformerEncoder(1, D, HEADS, HIDDEN, dy.ParameterCollection(), gated=gated)
+
+
+@pytest.mark.parametrize("stack", [nn.TransformerEncoder, nn.TransformerDecoder])
+def test_stacks_made_as_in_pytorch(stack) -> None:
+    """From a layer and a number: the error shows the arguments here."""
+    model = dy.ParameterCollection()
+    layer = nn.TransformerEncoderLayer(4, 2, 8, model)
+    for args, options in [((layer, 2), {}), ((layer, 2, model), {}), ((), {"encoder_layer": layer})]:
+        with pytest.raises(TypeError, match=r"`nn\.TransformerEncoder\(2, n, heads, hidden, pc\)` \(a decoder alike\)"):
+            stack(*args, **options)
