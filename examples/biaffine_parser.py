@@ -14,8 +14,8 @@ ICLR 2017), made smaller, and with an MLP for the relations.
 The network is written for one sentence; the engine finds what it can compute together in a minibatch, even if all
 sentences have different lengths.
 
-With `--encoder FOLDER`, words also have the vectors of a pretrained encoder in Hugging Face's layout, such as BERT, which
-is trained with the rest.  The folder is needed to parse, too, for its tokenizer.
+With `--encoder FOLDER`, words also have the vectors of a pretrained encoder in Hugging Face's layout, such as BERT,
+which is trained with the rest.  The folder is needed to parse, too, for its tokenizer.
 """
 
 from __future__ import annotations
