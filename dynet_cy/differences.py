@@ -647,7 +647,7 @@ DIFFERENCES = (
         "",
     ),
     Difference(
-        "`dilation` and `groups` of `conv2d`, `conv2d_bias`",
+        "`dilation`, `groups` and `padding` of `conv2d`, `conv2d_bias`, `padding` of `maxpooling2d`",
         "not there",
         "works as its docstring says",
         "",

@@ -157,7 +157,7 @@ _SIGNS = {
     "`backward` of a batch": "",
     "`--dynet-mem MB`": "'dynet-mem 'dynet_mem set_mem mem=",
     "`axis` and `eps` of `layer_norm`": "",
-    "`dilation` and `groups` of `conv2d`, `conv2d_bias`": "",
+    "`dilation`, `groups` and `padding` of `conv2d`, `conv2d_bias`, `padding` of `maxpooling2d`": "",
     "`set` with too few or too many numbers": "",
     "`set` of `inputTensor`": "",
     "`set` of a `sparse_inputTensor`": "sparse_inputTensor",

@@ -52,7 +52,8 @@ class Parser:
         self.encoder, word_dim = None, spec["word_dim"]
         if spec.get("encoder"):
             self.encoder = dy.pretrained.load(spec["encoder"], pc)
-            self.encoder.mixture(4)
+            self.mix = min(4, self.encoder.settings.layers)  # of the last layers
+            self.encoder.mixture(self.mix)
             word_dim += self.encoder.settings.dim
         self.word_vectors = pc.add_lookup_parameters((len(self.words), spec["word_dim"]))
         self.tag_vectors = pc.add_lookup_parameters((len(self.tags), spec["tag_dim"]))
@@ -76,7 +77,7 @@ class Parser:
         rate = self.spec["word_dropout"] if self.training else 0
         words = [self.word_vectors[i] for i in self.words.encode(map(str.lower, sentence.form), rate, self.rng)]
         if self.encoder is not None:
-            columns = self.encoder.words(self.encoder.tokenize(sentence.form), mix=4)
+            columns = self.encoder.words(self.encoder.tokenize(sentence.form), mix=self.mix)
             words = [dy.concatenate([word, dy.pick(columns, i, 1)]) for i, word in enumerate(words)]
         tags = self.tags.encode(sentence.column(self.spec["tag_column"]))
         return [self.drop(dy.concatenate([word, self.tag_vectors[j]])) for word, j in zip(words, tags)]

@@ -69,8 +69,8 @@ FORMER: dict[str, str] = {
     f"dynet_cy.{former}": place
     for place, modules in {
         "dynet_cy": _OF_PACKAGE,
-        "dynet_cy.nn": "nn.attention nn.basic nn.batch_norm nn.containers nn.convolution nn.crf nn.layer nn.positions "
-        "nn.transformer nn.vectors",
+        "dynet_cy.nn": "nn.attention nn.basic nn.batch_norm nn.containers nn.convolution nn.crf nn.layer nn.pooling "
+        "nn.positions nn.recurrent nn.residual nn.transformer nn.vectors",
         "dynet_cy.data": "data.batching data.conllu data.digits data.entities data.environments data.files "
         "data.inflections data.text data.toy_trees data.transitions data.trees data.vocabulary",
         "dynet_cy.data.metrics": "metrics",

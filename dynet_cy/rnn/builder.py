@@ -493,9 +493,10 @@ class _RNNBuilder(LikePyTorch):
 
 def take_place_of_former(builder: Any) -> None:
     """Replace the builder that a cell of a notebook has made in the same variable before; called by constructors."""
+    own = {getattr(x, "__code__", None) for cls in type(builder).__mro__ for x in vars(cls).values()}
     frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_locals.get("self") is builder:
-        frame = frame.f_back
+    while frame is not None and frame.f_code in own:
+        frame = frame.f_back  # without f_locals, which would change what a caller has of its own `locals()`
     settle(builder, frame, stored, are_beside, take_place)
 
 

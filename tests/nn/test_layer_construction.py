@@ -144,6 +144,19 @@ def test_others_that_are_made_again_are_a_word(model, cell: str, words: int) -> 
         assert [text.startswith("ps was made again, and the model has its former") for text in says] == [True] * words
 
 
+def test_what_a_constructor_has_of_its_locals_stays(model) -> None:
+    """Programs of DyNet keep `locals()` as the spec of a model."""
+
+    class Parser:
+        def __init__(self, model, size):
+            self.spec = locals()
+            del self.spec["self"]
+            self.parts = [dy.LSTMBuilder(1, size, size, model), nn.Linear(size, size, model), model.add_parameters(2)]
+            self.more = dy.BiRNNBuilder(1, size, 4, model, dy.GRUBuilder), dy.StandardSoftmaxBuilder(size, 3, model)
+
+    assert set(Parser(model, 3).spec) == {"model", "size"}
+
+
 def test_a_long_list_is_looked_through_once(model, monkeypatch) -> None:
     looked: list[object] = []
     within = cells._within

@@ -33,6 +33,7 @@ def public_functions() -> list[str]:
 # Arguments that DyNet does not have, by function.
 OURS = {
     *("conv2d.dilation", "conv2d.groups", "conv2d_bias.dilation", "conv2d_bias.groups"),
+    *("conv2d.padding", "conv2d_bias.padding", "maxpooling2d.padding"),
     *("layer_norm.axis", "layer_norm.eps"),
     *("log_softmax.d", "log_softmax.mask", "softmax.mask"),
     *("renew_cg.forward_only", "renew_cg.mem"),

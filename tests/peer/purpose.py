@@ -108,7 +108,7 @@ BY_NAME += ("pick_range-4x3-*", "pick_range-2x3x4-*", "pick_range-40x20-*")
 NO_ROW = ("gumbel_softmax", "batch_norm")  # their results depend on the graph, or on running statistics
 NEGATIVE = tuple(f"{f}-negative" for f in ("cumsum", "max_dim", "sum_dim", "pick", "transpose", "concatenate"))
 TRUE = "`min`, `max`, `binary_log_loss`, `poisson_loss`, masks of LSTM gates"
-DILATED = "`dilation` and `groups` of `conv2d`, `conv2d_bias`"
+DILATED = "`dilation`, `groups` and `padding` of `conv2d`, `conv2d_bias`, `padding` of `maxpooling2d`"
 BATCHES_IN = (
     "batches in `inverse`, `logdet`, `trace_of_product`, `constrained_softmax`, `kmh_ngram`, `circ_conv`, "
     "`circ_corr`, `contract3d_1d_1d`"
@@ -178,6 +178,7 @@ DIFFERENCES = [
     refused("three axes and more", "layer_norm-3x2x2-3x2", "layer_norm-4x2x2-4", "transpose-4x3x1"),
     refused("`axis` and `eps` of `layer_norm`", "layer_norm-*-axis*", "layer_norm-eps-*"),
     refused(DILATED, *[f"{f}-{what}*" for f in ("conv2d", "conv2d_bias") for what in ("dilated", "groups")]),
+    refused(DILATED, "conv2d-padding*", "conv2d_bias-*-padding*", "maxpooling2d-*-padding*"),
     wrong("`layer_norm` of a matrix with a gain and bias of one column", "layer_norm-5x3-5", kinds=VALUE),
     wrong("`logsumexp_dim`", "logsumexp_dim-4x3-1", "logsumexp_dim-17x9-1", kinds=VALUE),
     wrong("batches in `fold_rows`, `filter1d_narrow`", "fold_rows*", kinds=SHAPE, where=throughout),
