@@ -98,7 +98,7 @@ class Media(Logger):
             TypeError: it is not a figure
 
         Example:
-            >>> from matplotlib.figure import Figure
+            >>> from matplotlib.figure import Figure  # doctest: +SKIP
             >>> def training(log):                       # with loggers.TensorBoard("runs/first") as log
             ...     log.add_figure("attention", Figure(), 1)
         """
