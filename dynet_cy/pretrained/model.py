@@ -89,8 +89,7 @@ class Pretrained(Layer):
     prefix: ClassVar[str] = ""
     """What stands before the names of a model in files of a larger one, such as one with a classifier."""
 
-    labels: list[str]
-    """The names of the labels that there are scores of."""
+    labels: list[str]  # see the derived classes
 
     def __init__(self, config: Config, model: ParameterCollection, *spec: Any) -> None:
         self.config = config
