@@ -520,6 +520,7 @@ cdef bint lay_out(Search* s, size_t* bytes) noexcept nogil:
     cdef uint32_t* first = <uint32_t*>arena_alloc(&g.scratch, (s.end - s.begin) * sizeof(uint32_t))
     cdef uint32_t* following = <uint32_t*>arena_alloc(&g.scratch, (s.end - s.begin) * sizeof(uint32_t))
     cdef uint32_t b = s.begin, k, after
+    cdef size_t alive = 0, most = 0                 # bytes at a time
     memset(&block, 0, sizeof(Block))
     block.holes = <Hole*>arena_alloc(&g.scratch, (s.n + <size_t>1) * sizeof(Hole))
     if at == NULL or first == NULL or following == NULL or block.holes == NULL:
@@ -530,14 +531,19 @@ cdef bint lay_out(Search* s, size_t* bytes) noexcept nogil:
         for k in range(b, after):
             if not s.kept[k - s.begin]:
                 at[k - s.begin] = take_in_block(&block, block_bytes(batches[k].bytes))
+                alive += block_bytes(batches[k].bytes)
                 following[k - s.begin] = first[batches[k].last - s.begin]
                 first[batches[k].last - s.begin] = k
+        most = max(most, alive)
         while b < after:
             k = first[b - s.begin]
             while k != NONE:
                 give_to_block(&block, at[k - s.begin], block_bytes(batches[k].bytes))
+                alive -= block_bytes(batches[k].bytes)
                 k = following[k - s.begin]
             b += 1
+    if block.end - most >= LEAST_WASTE and s.n <= MOST_PLACED:
+        block.end = place_large_first(s, at, block.end)
     for b in range(s.begin, s.end):
         if not s.kept[b - s.begin]:
             batches[b].y = <float*>at[b - s.begin]
