@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import math
 
 from dynet_cy.functions.arguments import Input, as_input
@@ -15,7 +16,7 @@ __all__ = ["AvgPool2d", "Flatten", "GlobalAvgPool2d", "MaxPool2d"]
 
 
 class _Pool2d(Layer):
-    """The arguments of pooling by windows."""
+    """Pooling by windows."""
 
     def __init__(self, size: Pair, stride: Pair | None = None, padding: Pair = 0) -> None:
         name = type(self).__name__
@@ -25,6 +26,25 @@ class _Pool2d(Layer):
         if any(2 * around > n for around, n in zip(self.padding, self.size)):
             raise ValueError(f"{name}: argument padding: expected at most half of size, {size!r}, got {padding!r}")
         super().__init__(None, (self.size, self.stride, self.padding))
+
+    @abc.abstractmethod
+    def _pool(self, x: Expression) -> Expression:
+        """One element for each window."""
+
+    def __call__(self, x: Input) -> Expression:
+        """The greatest element or the mean of each window.
+
+        Args:
+            x: shape ``{h,w,channels}``
+
+        Returns:
+            Expression of shape ``{h',w',channels}`` with h' = (h + 2 padding - size) // stride + 1.
+
+        Raises:
+            TypeError: neither an expression nor numbers
+            DimensionError: more than three axes, or an image smaller than a window
+        """
+        return self._pool(as_input(x, type(self).__name__))
 
 
 class MaxPool2d(_Pool2d):
@@ -49,20 +69,8 @@ class MaxPool2d(_Pool2d):
         ((4, 4, 16), 1)
     """
 
-    def __call__(self, x: Input) -> Expression:
-        """The greatest elements.
-
-        Args:
-            x: shape ``{h,w,channels}``
-
-        Returns:
-            Expression of shape ``{h',w',channels}`` with h' = (h + 2 padding - size) // stride + 1.
-
-        Raises:
-            TypeError: neither an expression nor numbers
-            DimensionError: more than three axes, or an image smaller than a window
-        """
-        return ops.maxpooling2d(as_input(x, "MaxPool2d"), self.size, self.stride, True, self.padding)
+    def _pool(self, x: Expression) -> Expression:
+        return ops.maxpooling2d(x, self.size, self.stride, True, self.padding)
 
 
 class AvgPool2d(_Pool2d):
@@ -83,20 +91,8 @@ class AvgPool2d(_Pool2d):
         ((4, 4, 16), 1)
     """
 
-    def __call__(self, x: Input) -> Expression:
-        """The means.
-
-        Args:
-            x: shape ``{h,w,channels}``
-
-        Returns:
-            Expression of shape ``{h',w',channels}`` with h' = (h + 2 padding - size) // stride + 1.
-
-        Raises:
-            TypeError: neither an expression nor numbers
-            DimensionError: more than three axes, or an image smaller than a window
-        """
-        return ops.avgpooling2d(as_input(x, "AvgPool2d"), self.size, self.stride, True, self.padding)
+    def _pool(self, x: Expression) -> Expression:
+        return ops.avgpooling2d(x, self.size, self.stride, True, self.padding)
 
 
 class GlobalAvgPool2d(Layer):

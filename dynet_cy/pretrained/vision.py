@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Union
@@ -132,9 +133,9 @@ class VisionModel(Pretrained):
         found: Expression = self._feature(self(images))
         return found
 
+    @abc.abstractmethod
     def _feature(self, x: Expression) -> Expression:
         """The vector of an image, from what a call returns."""
-        raise NotImplementedError
 
     def scores(self, images: Images) -> Expression:
         """The scores of the classes, whose softmax are probabilities: shape ``{classes}``.
@@ -188,9 +189,9 @@ class VisionModel(Pretrained):
         classes = f", {len(self.labels)} classes" if self.labels else ""
         return f"({self._sizes()}{classes}, {count:,} numbers){': ' if self.report else ''}{self.report}"
 
+    @abc.abstractmethod
     def _sizes(self) -> str:
         """The sizes of the model, for its text."""
-        raise NotImplementedError
 
 
 def _advice(shape: tuple[int, ...], channels: int) -> str:
