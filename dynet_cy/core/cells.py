@@ -39,17 +39,19 @@ def assignment(frame: Any) -> Assignment | None:
     if frame is None:
         return None
     code, argument, found = frame.f_code.co_code, 0, []
-    first = 0
+    first, before = 0, ""
     for at in range(frame.f_lasti, len(code), 2):
         argument = argument << 8 | code[at + 1]
         name = dis.opname[code[at]]
         if name in ("STORE_NAME", "STORE_GLOBAL"):
             first = first or at
             found.append(frame.f_code.co_names[argument])
-        elif found and name != "EXTENDED_ARG" or name in ("POP_TOP", "RETURN_VALUE"):  # the end of the statement
+        elif found and name != "EXTENDED_ARG" or name == "RETURN_VALUE":  # the end of the statement
             break
-        if name != "EXTENDED_ARG":
-            argument = 0
+        elif name == "POP_TOP" and before != "END_FOR":  # after it, the iterator of an inlined comprehension is popped
+            break
+        if name not in ("EXTENDED_ARG", "CACHE"):
+            argument, before = 0, name
     return Assignment(tuple(found), frame.f_locals, frame.f_code, first, is_own) if found else None
 
 

@@ -15,7 +15,7 @@ from libc.math cimport isfinite, sqrt
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from dynet_cy.core.threads cimport Number, Unlocked, acquire_lock, add_to, follows_dynet, release_lock
+from dynet_cy.core.threads cimport Number, Unlocked, acquire_lock, add_to, follows_dynet, raised_here, release_lock
 from dynet_cy.graph.timeline cimport UPDATE, begin_span, end_span
 from dynet_cy.kernels.lazy_rows cimport moves_all
 from dynet_cy.kernels.pool cimport begin_arithmetic, end_arithmetic
@@ -742,10 +742,12 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
                     warnings.warn(f"{type(self).__name__}: {e}", RuntimeWarning, stacklevel=1)
         states = getattr(self, "_states", ())
         if states:                                      # deferred updates still need them
+            raised = raised_here()
             try:
                 catch_up_tables(self._collection)
-            except BaseException as error:              # from a signal handler that ran while an update was completed
-                keep_raised(error)
+            except BaseException as error:
+                if raised_here() != raised or not isinstance(error, MemoryError):
+                    keep_raised(error)                  # from a signal handler that ran while an update was completed
                 catch_up_tables(self._collection)
         for plane in states:
             self._collection._clear_deferred(plane)
