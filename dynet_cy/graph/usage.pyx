@@ -1,4 +1,4 @@
-"""What the memory of graphs holds: its arenas, and the values of operations and lines of the program."""
+"""Memory usage of graphs: arenas, and values by operation and line of the program."""
 
 from typing import NamedTuple
 
@@ -118,7 +118,7 @@ cdef list value_usage(const Graph* g):
 
 
 cdef list dropped_usage(const Graph* g):
-    """The same for values that were dropped."""
+    """The dropped values of a graph by operation and line, the largest first."""
     found = []
     if g.stretches.top:
         for row in by_line(g, True):

@@ -1,4 +1,4 @@
-"""Flat, long-lived storage of parameters, its mirrors on devices, and changes of it that appear atomic to readers."""
+"""Flat storage of parameters, its mirrors on devices, and changes that appear atomic to readers."""
 
 import os
 from typing import NamedTuple

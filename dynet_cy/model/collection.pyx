@@ -964,7 +964,7 @@ class ParameterCollection:
         return {x.name()[len(self._name):]: x for x in members.below(self._name)}
 
     def _full_names(self):
-        """The same with the name of this collection before them."""
+        """Parameters and tables by their full names, in the order in which they were added."""
         return {self._name + name: x for name, x in self._by_name().items()}
 
     def _first_names(self):

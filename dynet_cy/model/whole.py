@@ -1,4 +1,4 @@
-"""Collections and what is accepted in their place: layers, by the collection of all their parameters."""
+"""Layers in place of collections: each has a collection of all its parameters."""
 
 from __future__ import annotations
 

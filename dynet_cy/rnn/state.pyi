@@ -29,7 +29,7 @@ class Binding:
         self, builder: _RNNBuilder, version: int, exprs: list[list[Expression]], masks: DrawnMasks
     ) -> None: ...
     def again(self) -> Binding:
-        """The same for further states, which may get masks of their own."""
+        """A binding for further states, which may get their own masks."""
 
 class StepKind:
     """A kind of network: how the nodes of a step are made."""

@@ -53,7 +53,7 @@ cdef class Binding:
         self.start = RNNState(self, None, None, None, None, 0)
 
     def again(self):
-        """The same for further states, which may get masks of their own."""
+        """A binding for further states, which may get their own masks."""
         cdef Binding other = Binding(self.builder, self.version, self.exprs, self.masks)
         other.params, other.steps = self.params, self.steps
         return other
