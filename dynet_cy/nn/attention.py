@@ -444,8 +444,8 @@ class PointerAttention(Layer):
 
 
 class BiaffineAttention(Layer):
-    """Biaffine scores of pairs of columns: x' U y + u' x + v' y + b, one for each class (Dozat and Manning, "Deep biaffine
-    attention for neural dependency parsing", ICLR 2017).
+    """Biaffine scores of pairs of columns: x' U y + u' x + v' y + b, one for each class (Dozat and Manning, "Deep
+    biaffine attention for neural dependency parsing", ICLR 2017).
 
     With `bias`, a 1 is appended to x and y, and U has a further row and column for it, which hold u, v and b.
 
