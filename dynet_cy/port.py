@@ -252,7 +252,7 @@ def _of_dynet(tree: ast.AST, program: Program) -> Found:
 
 
 def findings(text: str, library: str = "") -> list[Finding]:
-    """The places of a program to look at, in the order of its lines.
+    """Places of a program to check, in the order of its lines.
 
     Args:
         text: the source.

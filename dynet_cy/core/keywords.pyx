@@ -64,7 +64,7 @@ cdef extern from *:
 
 
 def watch(called) -> None:
-    """Let errors of a function or method say what to write, if it is one of C that takes keywords."""
+    """Add advice to the errors of a function or method in C that takes keywords."""
     dy_watch(<PyObject*>called, explain)
 
 

@@ -134,8 +134,8 @@ def checked(function: str, given: Any, trainer: Any) -> ParameterCollection:
         return trainer.collection
     if own.isdisjoint(trained) and trainer.collection.storage is not collection.storage:
         raise ValueError(
-            f"{function}: the trainer was made for another model than {collection.name()}: save the collection that "
-            "was passed to the trainer"
+            f"{function}: the trainer was made for another collection than {collection.name()}: save the collection "
+            "that was passed to the trainer"
         )
     raise ValueError(
         f"{function}: the trainer was made for {trainer.collection.name()}, which does not contain "

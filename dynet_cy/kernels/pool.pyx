@@ -135,7 +135,7 @@ def default_threads() -> int:
 
 
 def set_threads(threads: SupportsIndex):
-    """Set how many threads work on one product.
+    """Set the number of threads that compute one product.
 
     Args:
         threads: 1 to 1024; 0 for the result of `default_threads`.
@@ -162,12 +162,12 @@ def share_cpus(int processes):
 
 
 def threads() -> int:
-    """How many threads work on one product."""
+    """The number of threads that compute one product."""
     return dy_pool_threads()
 
 
 def jobs() -> int:
-    """How many products have been computed by several threads so far."""
+    """The number of products computed by several threads so far."""
     return dy_pool_jobs()
 
 
@@ -190,7 +190,7 @@ def is_far() -> bool:
 
 
 def background_runs() -> int:
-    """How often a thread has begun to compute weight gradients in the background so far."""
+    """The number of times that a thread computed weight gradients in the background."""
     return dy_background_runs()
 
 

@@ -362,7 +362,7 @@ cdef int _forget_names(dict used, Py_ssize_t n) except -1:
 
 
 def hold(collection, parts):
-    """Note what the layer of a collection holds: the parameters and collections that its attributes lead to.
+    """Note the parameters and collections in the attributes of a collection's layer.
 
     They may belong to other collections, even to those of another root.
     """
@@ -376,7 +376,7 @@ def hold(collection, parts):
 
 
 def remove_unheld(collection, parts):
-    """Remove from a collection what these parts lead to, and its layer holds no longer.
+    """Remove the parameters and collections of these parts from a collection, unless its layer still holds them.
 
     Returns:
         Whether there was anything.

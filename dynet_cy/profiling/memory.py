@@ -217,7 +217,7 @@ def place_text(x: ValueUsage | DroppedUsage) -> str:
 
 
 def missing_hint(missing: int, most: int) -> str:
-    """What would let a graph keep all values that were dropped for a lack of memory; empty if there was none."""
+    """Advice to keep values that were dropped for a lack of memory; empty if there were none."""
     if not missing:
         return ""
     return (

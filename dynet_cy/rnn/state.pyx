@@ -277,7 +277,7 @@ cdef str scope_name(builder):
 
 
 def in_scope_of(builder, function, *arguments):
-    """Call a function that makes nodes for a builder, in the builder's scope."""
+    """Call a function that creates nodes for a builder, in the builder's scope."""
     cdef uint32_t outside
     if not noting:
         return function(*arguments)

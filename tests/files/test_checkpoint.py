@@ -357,7 +357,7 @@ def test_arguments(tmp_path: Path) -> None:
             call(tmp_path / "m", model.rnn)
         with pytest.raises(TypeError, match="trainer must be a Trainer, not dict"):
             call(tmp_path / "m", model.pc, {})
-        with pytest.raises(ValueError, match="was made for another model than /: save the collection"):
+        with pytest.raises(ValueError, match="was made for another collection than /: save the collection"):
             call(tmp_path / "m", model.pc, other.trainer)
     part, beside = dy.nn.Linear(2, 2, model.pc), dy.nn.Linear(2, 2, model.pc)
     trainer = dy.SimpleSGDTrainer(beside)
