@@ -144,7 +144,7 @@ cdef object shape_given(_Definition d, list shapes, dict parameters):
         return d.shape(*shapes, **parameters)
     finally:
         if g.version != version or g.n_nodes != n_nodes:
-            raise RuntimeError(f"{d.name}: shape must only compute a shape, but it changed the graph")
+            raise RuntimeError(f"{d.name}: the graph changed while shape ran, which must only compute a shape")
 
 
 cdef int custom_dim(const Shapes* s, Dim* y) except -1:
@@ -200,7 +200,7 @@ cdef int run_backward(const Call* c) except -1:
     cdef const Tensor* x
     cdef uint32_t i
     if d.backward is None:
-        raise RuntimeError(f"{d.name} there is no gradient without backward: pass backward= to custom_op")
+        raise RuntimeError(f"{d.name}: there is no gradient without backward: pass backward= to custom_op")
     xs = [array_at(&c.x[i]) for i in range(c.n)]
     found = d.backward(array_at(&c.dy), array_at(&c.y), *xs, **<dict>d.parameters[c.attrs[PARAMETERS].u])
     if not isinstance(found, (tuple, list)):
