@@ -48,8 +48,9 @@ def assignment(frame: Any) -> Assignment | None:
             found.append(frame.f_code.co_names[argument])
         elif found and name != "EXTENDED_ARG" or name == "RETURN_VALUE":  # the end of the statement
             break
-        elif name == "POP_TOP" and before != "END_FOR":  # after it, the iterator of an inlined comprehension is popped
-            break
+        elif name == "POP_TOP":
+            if before != "END_FOR":  # the end; after END_FOR, it pops the iterator of an inlined comprehension
+                break
         if name not in ("EXTENDED_ARG", "CACHE"):
             argument, before = 0, name
     return Assignment(tuple(found), frame.f_locals, frame.f_code, first, is_own) if found else None

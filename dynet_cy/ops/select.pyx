@@ -1363,8 +1363,8 @@ operators.update({"getitem": _getitem, "gather": _gathered, "labelled": _labelle
 
 # ---- sort: y = the first elements of x in order along an axis; argsort: their positions ------------
 # Attributes: the axis, the number of elements, the order; the number of a function that refuses a NaN that comes first,
-# or 0.  The sort is stable.  NaN comes last, as in NumPy, or first, where only the first elements are kept and a NaN must
-# not get lost.
+# or 0.  The sort is stable.  NaN comes last, as in NumPy, or first, where only the first elements are kept and a NaN
+# must not get lost.
 
 cdef enum:
     DESCENDING = 1                  # the greatest comes first
