@@ -46,11 +46,9 @@ def assignment(frame: Any) -> Assignment | None:
         if name in ("STORE_NAME", "STORE_GLOBAL"):
             first = first or at
             found.append(frame.f_code.co_names[argument])
-        elif found and name != "EXTENDED_ARG" or name == "RETURN_VALUE":  # the end of the statement
+        # The end of the statement; a POP_TOP after END_FOR pops the iterator of an inlined comprehension.
+        elif found and name != "EXTENDED_ARG" or name in ("POP_TOP", "RETURN_VALUE") and before != "END_FOR":
             break
-        elif name == "POP_TOP":
-            if before != "END_FOR":  # the end; after END_FOR, it pops the iterator of an inlined comprehension
-                break
         if name not in ("EXTENDED_ARG", "CACHE"):
             argument, before = 0, name
     return Assignment(tuple(found), frame.f_locals, frame.f_code, first, is_own) if found else None
