@@ -3,7 +3,7 @@
     nox --list
     nox -s lint peer                  # these steps, one after the other
     nox -s sanitize -- tests/core     # a part of a step: what follows "--" goes to pytest
-    .ci/run                           # all steps but arm, several at a time
+    .ci/run                           # all steps but arm, several at a time, those that take longest first
 
 Every step works on a fresh copy of the last commit, in a virtual environment of its own: changes that are not committed
 are left out. C is compiled through ccache if there is one. Steps that need what a machine may lack (CUDA, `setarch -R`)
@@ -178,23 +178,6 @@ def library(session: nox.Session, name: str) -> str:
     return session.run(*compiler, f"-print-file-name={name}", external=True, silent=True, log=False).strip()
 
 
-@step(venv_backend="none")
-def readme_main(session: nox.Session) -> None:
-    """README's first command: install with the examples, train a tagger."""
-    tree = clone(session, session.name)
-    with shared_c(tree):
-        readme(session, tree, MAIN)
-
-
-@step(venv_backend="none")
-def readme_tests(session: nox.Session) -> None:
-    """README's second command: install with the tests, run all."""
-    tree = WORK / session.name
-    # What is compiled for other steps is not compiled again.
-    shutil.copytree(built(session)[0], tree, symlinks=True, ignore=shutil.ignore_patterns(".venv", "*.whl"))
-    readme(session, tree, " ".join([TESTS, *map(shlex.quote, session.posargs)]))
-
-
 @step("3.13")
 def sanitize(session: nox.Session) -> None:
     """Addresses and undefined behaviour; what has been given back to an arena is filled with NaN besides.
@@ -241,6 +224,15 @@ def sanitize(session: nox.Session) -> None:
     )
 
 
+@step(venv_backend="none")
+def readme_tests(session: nox.Session) -> None:
+    """README's second command: install with the tests, run all."""
+    tree = WORK / session.name
+    # What is compiled for other steps is not compiled again.
+    shutil.copytree(built(session)[0], tree, symlinks=True, ignore=shutil.ignore_patterns(".venv", "*.whl"))
+    readme(session, tree, " ".join([TESTS, *map(shlex.quote, session.posargs)]))
+
+
 @step("3.9")
 def sdist(session: nox.Session) -> None:
     """What is in an archive of the source, with the oldest Python and NumPy, and -O1.
@@ -269,6 +261,7 @@ def sdist(session: nox.Session) -> None:
     apart = [
         *("kernels", "ops", "derivatives", "gpu", "schedule", "execute", "sweeps", "core/test_interrupts.py"),
         *("serving/test_fibers_changes.py", "compat/test_gpu_asked_for.py", "test_soak.py", "test_soak_serving.py"),
+        *("projects", "examples/test_parallel_examples.py"),
     ]
     run_tests(session, "-m", "not slow", *(f"--ignore=tests/{name}" for name in apart), *session.posargs)
 
@@ -292,6 +285,14 @@ def gpu(session: nox.Session) -> None:
         files = [f"tests/gpu/test_{name}_gpu.py" for name in ("fusion", "launches", "lazy_rows", "training")]
         checks = {"EMU_STRICT": "1", "EMU_ACCESSES": "1", "DYNET_CY_POISON": "1"}
         run_tests(session, *files, passed=100, DYNET_CY_GPU_EMULATED="1", **checks)
+
+
+@step(venv_backend="none")
+def readme_main(session: nox.Session) -> None:
+    """README's first command: install with the examples, train a tagger."""
+    tree = clone(session, session.name)
+    with shared_c(tree):
+        readme(session, tree, MAIN)
 
 
 @step("3.13")
