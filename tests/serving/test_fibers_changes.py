@@ -403,17 +403,18 @@ def item_with(parsed: doctest.DocTest, shared: dy.ParameterCollection | None) ->
     return item
 
 
-# An example without a model has none to share.
-WITH_MODELS = [
+# An example without a model has none to share; those of data read files, and compute nothing.
+IN_ITEMS = [
     pytest.param(*example.values, share, id=f"{example.id}-{'shared' if share else 'own'}", marks=example.marks)
     for example in examples()
+    if not example.id.startswith("data.")
     for share in (False, True)
     if not share or "model" in example.values[1]
 ]
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("name", "text", "share"), WITH_MODELS)
+@pytest.mark.parametrize(("name", "text", "share"), IN_ITEMS)
 def test_example_in_items(name: str, text: str, share: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The examples of all public names, in items that wait for values before and after them."""
     monkeypatch.chdir(tmp_path)
