@@ -262,6 +262,7 @@ def sdist(session: nox.Session) -> None:
         *("kernels", "ops", "derivatives", "gpu", "schedule", "execute", "sweeps", "core/test_interrupts.py"),
         *("serving/test_fibers_changes.py", "compat/test_gpu_asked_for.py", "test_soak.py", "test_soak_serving.py"),
         *("projects", "examples/test_parallel_examples.py"),
+        *(f"parallel/test_{name}.py" for name in ("async", "equality", "failures", "lazy_in_processes")),
     ]
     run_tests(session, "-m", "not slow", *(f"--ignore=tests/{name}" for name in apart), *session.posargs)
 
