@@ -193,18 +193,7 @@ def sanitize(session: nox.Session) -> None:
     one dies is in parallel/test_failures.py.
     """
     plain_only = [
-        *(
-            "examples",
-            "benchmarks",
-            "compat",
-            "onnx",
-            "peer",
-            "typing",
-            "test_commands.py",
-            "loggers",
-            "gpu",
-            "projects",
-        ),
+        *("examples", "projects", "benchmarks", "compat", "onnx", "peer", "typing", "loggers", "pretrained", "gpu"),
         *("test_custom_op_page.py", "test_debugging_page.py", "test_derived.py", "test_docstrings.py", "test_pages.py"),
         *("test_layering.py", "test_platforms.py", "test_project.py", "test_tutorials.py", "test_your_own_data.py"),
         *("test_cannot_run.py", "test_quick.py", "test_port.py", "test_starting.py", "core/test_equivalents.py"),
@@ -212,7 +201,7 @@ def sanitize(session: nox.Session) -> None:
         *(f"files/test_{name}.py" for name in ("missing", "pickles", "places", "replacing", "written_is_read")),
         *(f"nn/test_{name}.py" for name in ("columns", "convolution_layers", "image_layers", "layer_construction")),
         *(f"nn/test_{name}.py" for name in ("layer_names", "layer_texts", "norm_epsilon", "word_vectors")),
-        *("pretrained", "serving/test_web.py", "derivatives/test_second_order.py"),
+        *("serving/test_web.py", "derivatives/test_second_order.py", "test_commands.py"),
         *(f"ops/test_{name}.py" for name in ("ieee", "long_sums", "long_sums_of_ops", "offsets", "unread")),
         *("kernels/test_machine_code.py", "kernels/test_products.py"),
         *(f"parallel/test_{name}.py" for name in ("data", "launch", "restarts", "resume")),
