@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from table import CASES, Case
+from table import CASES, Case, first_rows
 
 import dynet_cy as dy
 from dynet_cy.derivatives.table import COMPOSITIONS, NO_SECOND_ORDER, RULES
@@ -103,7 +103,7 @@ def can(case: Case) -> bool:
 
 ABLE = [case for case in WITH_GRADIENT if can(case)]
 # The first row of each op runs with all batch sizes and schedules: what is special about others depends on neither.
-FIRST = {case.id for case in {case.id.partition("-")[0]: case for case in reversed(ABLE)}.values()}
+FIRST = first_rows(ABLE)
 UNABLE = [case for case in WITH_GRADIENT if case not in ABLE]
 
 
