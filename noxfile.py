@@ -201,7 +201,7 @@ def sanitize(session: nox.Session) -> None:
         *(f"files/test_{name}.py" for name in ("missing", "pickles", "places", "replacing", "written_is_read")),
         *(f"nn/test_{name}.py" for name in ("columns", "convolution_layers", "image_layers", "layer_construction")),
         *(f"nn/test_{name}.py" for name in ("layer_names", "layer_texts", "norm_epsilon", "word_vectors")),
-        *("serving/test_web.py", "derivatives/test_second_order.py", "test_commands.py"),
+        *("serving/test_web.py", "derivatives/test_second_order.py", "test_commands.py", "test_silent_mistakes.py"),
         *(f"ops/test_{name}.py" for name in ("ieee", "long_sums", "long_sums_of_ops", "offsets", "unread")),
         *("kernels/test_machine_code.py", "kernels/test_products.py"),
         *(f"parallel/test_{name}.py" for name in ("data", "launch", "restarts", "resume")),
