@@ -183,16 +183,17 @@ def sanitize(session: nox.Session) -> None:
     """Addresses and undefined behaviour; what has been given back to an arena is filled with NaN besides.
 
     Fibers too: fibers.pyx tells the sanitizer of each switch, and frames lie on the stack itself. Left out is what can
-    find nothing more here than in readme_tests and sdist, where it runs: programs (examples, benchmarks, pages), texts
-    and tables, data, files and web pages, which are all Python, as are layers and pretrained models, whose ops have
-    tests of their own; emulated kernels of GPUs, which are not compiled with sanitizers; second derivatives, made of
-    the ops of tests/ops; what compares with packages that are not installed, the numbers of the same calls that
-    tests/ops/test_ops.py makes (tests/ops/test_ieee.py), what compilers and OpenBLAS make of it (tests/kernels:
-    test_machine_code.py, and test_products.py, whose products test_pool.py cuts too), and how processes are launched,
-    supervised and started again: what they do in C when another one dies is in parallel/test_failures.py.
+    find nothing more here than in readme_tests and sdist, where it runs: programs (examples, projects, benchmarks,
+    pages), texts and tables, data, files and web pages, which are all Python, as are layers and pretrained models,
+    whose ops have tests of their own; emulated kernels of GPUs, which are not compiled with sanitizers; second
+    derivatives, made of the ops of tests/ops; what compares with packages that are not installed, the numbers of the
+    same calls that tests/ops/test_ops.py makes (tests/ops: odd, long and large ones, and those that need not be read),
+    what compilers and OpenBLAS make of it (tests/kernels: test_machine_code.py, and test_products.py, whose products
+    test_pool.py cuts too), and how processes are launched, supervised and started again: what they do in C when another
+    one dies is in parallel/test_failures.py.
     """
     plain_only = [
-        *("examples", "benchmarks", "compat", "onnx", "peer", "typing", "test_commands.py", "loggers", "gpu"),
+        *("examples", "projects", "benchmarks", "compat", "onnx", "peer", "typing", "loggers", "pretrained", "gpu"),
         *("test_custom_op_page.py", "test_debugging_page.py", "test_derived.py", "test_docstrings.py", "test_pages.py"),
         *("test_layering.py", "test_platforms.py", "test_project.py", "test_tutorials.py", "test_your_own_data.py"),
         *("test_cannot_run.py", "test_quick.py", "test_port.py", "test_starting.py", "core/test_equivalents.py"),
@@ -200,9 +201,10 @@ def sanitize(session: nox.Session) -> None:
         *(f"files/test_{name}.py" for name in ("missing", "pickles", "places", "replacing", "written_is_read")),
         *(f"nn/test_{name}.py" for name in ("columns", "convolution_layers", "image_layers", "layer_construction")),
         *(f"nn/test_{name}.py" for name in ("layer_names", "layer_texts", "norm_epsilon", "word_vectors")),
-        *("pretrained", "serving/test_web.py", "derivatives/test_second_order.py"),
-        *("ops/test_ieee.py", "kernels/test_machine_code.py", "kernels/test_products.py", "parallel/test_data.py"),
-        *("parallel/test_launch.py", "parallel/test_restarts.py", "parallel/test_resume.py"),
+        *("serving/test_web.py", "derivatives/test_second_order.py", "test_commands.py", "test_silent_mistakes.py"),
+        *(f"ops/test_{name}.py" for name in ("ieee", "long_sums", "long_sums_of_ops", "offsets", "unread")),
+        *("kernels/test_machine_code.py", "kernels/test_products.py"),
+        *(f"parallel/test_{name}.py" for name in ("data", "launch", "restarts", "resume")),
     ]
     tree = clone(session, session.name)
     session.chdir(tree)
@@ -262,6 +264,7 @@ def sdist(session: nox.Session) -> None:
         *("kernels", "ops", "derivatives", "gpu", "schedule", "execute", "sweeps", "core/test_interrupts.py"),
         *("serving/test_fibers_changes.py", "compat/test_gpu_asked_for.py", "test_soak.py", "test_soak_serving.py"),
         *("projects", "examples/test_parallel_examples.py"),
+        *(f"parallel/test_{name}.py" for name in ("async", "equality", "failures", "lazy_in_processes")),
     ]
     run_tests(session, "-m", "not slow", *(f"--ignore=tests/{name}" for name in apart), *session.posargs)
 

@@ -97,6 +97,8 @@ def name_by(place: str, named: Mapping[str, Any], own: Iterable[str] = ()) -> No
         own: places whose functions and classes are named well already.
     """
     for x in named.values():
+        if isinstance(x, ModuleType):  # which may be there without being loaded: core/later.py
+            continue
         before = getattr(x, "__module__", None)
         if not isinstance(before, str) or not f"{before}.".startswith(("dynet_cy.", "_dynet.")) or before in own:
             continue

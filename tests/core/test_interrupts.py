@@ -498,9 +498,9 @@ def test_an_update_that_is_stopped_again_and_again():
 
 def test_a_handler_in_an_update_sees_the_whole_of_it():
     """For example, a handler that saves the model and returns."""
-    for seconds in (0.06, 0.12, 0.24, 0.48, 1):  # on a busy machine the alarm may come before the update
+    for seconds in (0.02, 0.04, 0.08, 0.16, 0.32, 1):  # on a busy machine the alarm may come before the update
         seen = []
-        model = Large(24)
+        model = Large(8)
         model.backward()
         before = [x.copy() for x in model.state()]
         signal.signal(signal.SIGALRM, lambda *_, m=model, found=seen: found.append([x.copy() for x in m.state()]))
@@ -511,7 +511,7 @@ def test_a_handler_in_an_update_sees_the_whole_of_it():
         if not same(seen[0], before):
             break
     assert storage.waiting() == 0
-    quiet = Large(24)
+    quiet = Large(8)
     quiet.backward()
     quiet.trainer.update()
     assert same(seen[0], quiet.state())

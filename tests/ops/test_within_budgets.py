@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from table import CASES, Case
+from table import CASES, Case, first_rows
 
 import dynet_cy as dy
 from dynet_cy.execute import recompute
@@ -18,6 +18,7 @@ CALLS = 16
 STEPS = 5  # of the search for the smallest limit
 
 WITH_GRADIENT = [c for c in CASES if c.grad is not False]
+SEARCHED = first_rows(WITH_GRADIENT, 2)  # rows whose smallest limit is searched
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +97,8 @@ def test_same_bits(number: int, case: Case, rng: np.random.Generator, drops: Cal
     drops(True)
     same(calls.run()[0], expected)
     drops(False)
-    same(within_the_smallest(calls, 1.5 * taken + 0.1), expected)
+    if case.id in SEARCHED:
+        same(within_the_smallest(calls, 1.5 * taken + 0.1), expected)
 
 
 @pytest.mark.parametrize("autobatching", [0, 1])
