@@ -43,13 +43,13 @@ class Reading(NamedTuple):
     """A row of the table."""
 
     place: str
-    """What a program has written."""
+    """The use in a program."""
     there: str
-    """What it means in PyTorch and NumPy."""
+    """Its meaning in PyTorch and NumPy."""
     here: str
-    """What it means in dynet_cy."""
+    """Its meaning in dynet_cy."""
     write: str
-    """What to write for each of the two."""
+    """Code for each of the two meanings."""
     names: str = ""
     """The operators, functions and methods that `differs` is asked about, separated by two spaces."""
     differs: Callable[[Use], bool] | None = None

@@ -26,7 +26,7 @@ class Assignment(NamedTuple):
     namespace: Any
     code: CodeType
     at: int
-    """Where in the code the variables are assigned."""
+    """The position in the code where the variables are assigned."""
     is_own: bool
     """Whether the statement makes the object itself, and no function that it calls."""
 
@@ -142,7 +142,7 @@ def settle(
 
 
 def _within(value: Any) -> Iterator[Any]:
-    """What is in a list, a dictionary or a plain object."""
+    """The contents of a list, a dictionary or a plain object."""
     if isinstance(value, (list, tuple)):
         yield from value
     elif isinstance(value, dict):

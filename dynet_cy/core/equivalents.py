@@ -18,7 +18,7 @@ class Row(NamedTuple):
     """A row of the tables. Names that lead to it are separated by spaces, by what has no such attribute here."""
 
     theirs: str
-    """What the other library writes."""
+    """The code in the other library."""
     ours: str
     """What to write here. Errors say this, with the name in place of ``{}``, unless `says` has something else."""
     dy: str = ""
@@ -52,7 +52,7 @@ class Row(NamedTuple):
     torch: str = ""
     """Names of PyTorch under which this library has something similar, so that only `dynet_cy.port` says them."""
     says: str = ""
-    """What an error says, where the page says more, or something general."""
+    """The text of the error, where the page says more, or something general."""
 
 
 FUNCTIONS = (

@@ -268,7 +268,7 @@ class Batches(Generic[T]):
         self.set_epoch(self.epoch + 1)
 
     def __len__(self) -> int:
-        """How many batches this process has in the whole of this epoch.
+        """The number of batches of this process in the whole of this epoch.
 
         Raises:
             TypeError: the data come one by one, so their number is unknown
@@ -278,7 +278,7 @@ class Batches(Generic[T]):
 
     @property
     def updates(self) -> int:
-        """How many updates this epoch makes, one for each batch: the same number on all processes.
+        """The number of updates in this epoch, one for each batch: the same on all processes.
 
         `len` is the number of batches that this process has, which may be one less on some. Schedules of the learning
         rate count updates, and must agree on all processes.
@@ -296,7 +296,7 @@ class Batches(Generic[T]):
         return whole + (rest > 0 and self._shard != "drop")
 
     def _shares(self) -> tuple[int, int, int]:
-        """How many batches every process has, how many are left over, and the rank of this process."""
+        """The number of batches of every process, the number left over, and the rank of this process."""
         if not self._by_number:
             raise TypeError("batches: an iterable has no length: the number of items is unknown")
         count = sum(1 for _ in self._plan(self.epoch))

@@ -209,7 +209,7 @@ def extreme(step: Step, i: int) -> Contribution:
 
 @each("logsumexp_dim")
 def log_sum(step: Step, i: int) -> Contribution:
-    """Where all elements are -inf, as in a field with impossible transitions, softmax is NaN, and the gradient 0."""
+    """The gradient is 0 if all elements are -inf, as in a field with impossible transitions, where softmax is NaN."""
     x, axis = step.x(0), step.word(0)
     shares = cmult(softmax(bmax(x, _LOWEST), axis), x > -math.inf)
     return cmult(kept(step.dy, x.dim()[0], [axis]), shares)

@@ -131,7 +131,7 @@ def begin() -> None:
 
 
 def _moved(former: str, name: str) -> Any:
-    """What a former module had under a name."""
+    """The attribute of a former module with that name."""
     name = _RENAMED.get(name, name)
     place = importlib.import_module(FORMER[former])
     if name not in place.__all__ and not (place.__name__ == "dynet_cy" and name in PRIVATE):

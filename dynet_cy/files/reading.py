@@ -49,7 +49,7 @@ _OTHERS = {
 
 
 class LineError(ValueError):
-    """What is wrong with one of the lines of an item."""
+    """A mistake in one line of an item."""
 
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
@@ -57,7 +57,7 @@ class LineError(ValueError):
 
 
 def other_format(start: bytes) -> str:
-    """How a file that begins like this is compressed, and what to do; "" if that is not known."""
+    """The compression of a file with this beginning, and advice; "" if it is not known."""
     return next((f": {what}" for mark, what in _OTHERS.items() if start.startswith(mark)), "")
 
 

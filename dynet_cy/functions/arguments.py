@@ -26,7 +26,7 @@ Number = Union[float, "np.floating[Any]", "np.integer[Any]"]
 Tensor = Union[Expression, "npt.NDArray[Any]"]
 Operand = Union[Tensor, Number]
 Input = Union[Expression, "npt.NDArray[Any]", "Sequence[Any]"]
-"""What layers and networks read: an expression, an array, or a list of numbers."""
+"""An input of layers and networks: an expression, an array, or a list of numbers."""
 
 
 Function = TypeVar("Function", bound="Callable[..., Any]")

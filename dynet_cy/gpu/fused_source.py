@@ -45,7 +45,7 @@ class FusedNode:
         return " + ".join(x)
 
     def gradient(self, number: int, i: int, x: Sequence[str]) -> str:
-        """What it adds to the gradient of argument i."""
+        """Its contribution to the gradient of argument i."""
         if self.kind == "unary":
             return f"d{number} * slope_{self.name}({x[0]}, v{number}, {_constants(number)})"
         if self.kind == "binary":

@@ -46,7 +46,7 @@ class Lines(Logger):
                 file.truncate(whole)
 
     def _whole(self, content: bytes) -> int:
-        """How many bytes there are up to the end of the last whole line."""
+        """The number of bytes up to the end of the last whole line."""
         return content.rfind(b"\n") + 1
 
     def _append(self, text: str) -> None:
@@ -140,7 +140,7 @@ class CSV(Lines):
                 raise ValueError(f"CSV: {self._path} is a file of another kind: its first column is not 'step'")
 
     def _whole(self, content: bytes) -> int:
-        """How many bytes there are up to the last end of a line that is not in quotes."""
+        """The number of bytes up to the last end of a line outside quotes."""
         end = super()._whole(content)
         while end and content.count(b'"', 0, end) % 2:
             end = super()._whole(content[: end - 1])

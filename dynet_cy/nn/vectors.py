@@ -302,7 +302,7 @@ def _is_number(text: bytes) -> bool:
 
 
 def _dim(line: bytes) -> int:
-    """How many numbers there are behind a word, which may have blanks, or be a number itself."""
+    """The number of numbers after a word, which may have blanks, or be a number itself."""
     parts = line.partition(b"\t")[2].split() if b"\t" in line else line.split()[1:]
     return next((i for i, part in enumerate(reversed(parts)) if not _is_number(part)), len(parts))
 

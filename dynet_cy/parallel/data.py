@@ -149,13 +149,13 @@ class Shard(Generic[T]):
         self.set_epoch(self.epoch + 1)
 
     def __len__(self) -> int:
-        """How many items, or batches of items, this rank gets in a whole epoch."""
+        """The number of items, or batches of items, for this rank in a whole epoch."""
         communicator = current()
         whole, rest = divmod(len(self._data), self._step(communicator.size))
         return whole + {"pad": rest > 0, "drop": False}.get(self._uneven, rest > communicator.rank)
 
     def _step(self, size: int) -> int:
-        """How many items all ranks together get in one step."""
+        """The number of items for all ranks together in one step."""
         return size * (self._batch_size or 1)
 
     def _share(self, together: list[int], rank: int, size: int) -> list[int]:

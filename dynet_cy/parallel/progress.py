@@ -48,7 +48,7 @@ class Progress:
 
     @property
     def updates(self) -> int | None:
-        """How many updates the trainer that made the last one has made, including those before its checkpoint.
+        """The number of updates of the last active trainer, including those before its checkpoint.
 
         None if no worker has found the memory.
         """

@@ -111,7 +111,7 @@ def size() -> int:
 
 
 def mode() -> str:
-    """How the processes train: "sync" (all make the same updates) or "async" (each changes the shared parameters)."""
+    """The mode of training: "sync" (all make the same updates) or "async" (each changes the shared parameters)."""
     return current().mode
 
 

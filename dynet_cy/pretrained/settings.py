@@ -36,7 +36,7 @@ class Settings:
     """The number of types of pieces, such as first and second text; 0: there is no table."""
     activation: str
     eps: float
-    """That of the norms."""
+    """The eps of the norms."""
     dropout: float
     attention_dropout: float
     padding: int

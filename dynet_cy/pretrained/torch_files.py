@@ -73,7 +73,7 @@ class _View:
 
 
 class _Maker:
-    """What the names in such a file stand for; a `Maker` of `dynet_cy.files.unpickling`."""
+    """The meaning of names in such a file; a `Maker` of `dynet_cy.files.unpickling`."""
 
     def __init__(self) -> None:
         self.storages: dict[str, _Storage] = {}

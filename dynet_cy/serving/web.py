@@ -23,7 +23,7 @@ class BadRequest(ValueError):
 
 
 class Limits(NamedTuple):
-    """How much a client can ask of a web application. A request beyond one of them is refused and takes no memory.
+    """Limits for clients of a web application. A request beyond one of them is refused and takes no memory.
 
     Example:
         >>> from dynet_cy.serving import web

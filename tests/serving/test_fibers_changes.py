@@ -19,7 +19,7 @@ import dynet_cy as dy
 pytestmark = pytest.mark.fibers
 
 REFUSED = (
-    "in an item of batched_map|have begun, and may have used the value|not one of its items that called"
+    "in an item of batched_map|have begun, and may have used the value|the caller is not one of its items"
     "|a timeline is being measured already"
 )
 

@@ -322,5 +322,5 @@ def test_every_so_many_updates() -> None:
         passed.append(run.every(4))
         update()
     assert passed == [True, True, False, True]  # after 7, 9, 11 and 13 updates
-    with pytest.raises(ValueError, match=r"Training\.every: a number of at least 1 is needed, not 0"):
+    with pytest.raises(ValueError, match=r"Training\.every: updates must be at least 1, not 0"):
         run.every(0)
