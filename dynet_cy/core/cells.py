@@ -46,9 +46,8 @@ def assignment(frame: Any) -> Assignment | None:
         if name in ("STORE_NAME", "STORE_GLOBAL"):
             first = first or at
             found.append(frame.f_code.co_names[argument])
-        elif found and name != "EXTENDED_ARG" or name == "RETURN_VALUE":  # the end of the statement
-            break
-        elif name == "POP_TOP" and before != "END_FOR":  # after it, the iterator of an inlined comprehension is popped
+        # The end of the statement; a POP_TOP after END_FOR pops the iterator of an inlined comprehension.
+        elif found and name != "EXTENDED_ARG" or name in ("POP_TOP", "RETURN_VALUE") and before != "END_FOR":
             break
         if name not in ("EXTENDED_ARG", "CACHE"):
             argument, before = 0, name

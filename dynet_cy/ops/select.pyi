@@ -60,7 +60,7 @@ def argsort(x: Expression, d: int = 0, descending: bool = False) -> Expression:
     """The positions of the elements along an axis, in the order of `sort`: integers, without gradient."""
 
 def topk(x: Expression, k: int, d: int = 0, largest: bool = True) -> tuple[Expression, Expression]:
-    """The k greatest elements along an axis, the greatest first, and their positions; before them NaN, if there is one."""
+    """The k greatest elements along an axis, the greatest first, and their positions."""
 
 def cumprod(x: Expression, d: int = 0) -> Expression:
     """Cumulative products of the elements along axis d; the result has the shape of x."""

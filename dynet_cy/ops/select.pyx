@@ -20,7 +20,7 @@ from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.inputs cimport axis_in, check_count, set_indices, whole, whole_where_possible
 from dynet_cy.ops.loops cimport Split, Terms, begin_terms, end_terms, next_term, split_at, terms_work, without
 from dynet_cy.ops.positions cimport (
-    BARRED, function_number, is_position, need_one, need_positions, refuse, refused,
+    BARRED, chooser_number, function_number, is_position, need_one, need_positions, refuse, refused,
 )
 from dynet_cy.ops.registry cimport ALONE, FIRST, LIST, SECOND, UNREAD, Op, Shapes, op_at, register, same_dim
 from dynet_cy.ops.shape cimport concatenated
@@ -1362,8 +1362,9 @@ operators.update({"getitem": _getitem, "gather": _gathered, "labelled": _labelle
 # Sorting, cumulative products and cumulative sums of exponentials.
 
 # ---- sort: y = the first elements of x in order along an axis; argsort: their positions ------------
-# Attributes: the axis, the number of elements, the order.  The sort is stable.  NaN comes last, as in NumPy, or first,
-# where only the first elements are kept and a NaN must not get lost.
+# Attributes: the axis, the number of elements, the order; the number of a function that refuses a NaN that comes first,
+# or 0.  The sort is stable.  NaN comes last, as in NumPy, or first, where only the first elements are kept and a NaN
+# must not get lost.
 
 cdef enum:
     DESCENDING = 1                  # the greatest comes first
@@ -1481,7 +1482,7 @@ cdef enum:
 cdef void order(const Call* c, uint32_t* where) noexcept nogil:
     """The sorted values in y and their positions in `where`; if that is NULL, the positions in y."""
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t count = c.attrs[1].u, o, p, k
+    cdef size_t count = c.attrs[1].u, o, p, k, first
     cdef uint32_t b
     cdef uint32_t* found
     cdef uint32_t* work = <uint32_t*>c.work
@@ -1490,7 +1491,8 @@ cdef void order(const Call* c, uint32_t* where) noexcept nogil:
     for b in range(c.y.dim.bd):
         for o in range(s.post):
             for p in range(s.pre):
-                x = element(&c.x[0], b) + o * s.pre * s.len + p
+                first = o * s.pre * s.len + p
+                x = element(&c.x[0], b) + first
                 if 0 < count <= s.len // FEW_OF:
                     found = select_line(x, s.pre, s.len, count, c.attrs[2].u, work)
                 else:
@@ -1501,6 +1503,8 @@ cdef void order(const Call* c, uint32_t* where) noexcept nogil:
                         where[k * s.pre + p] = found[k]
                     else:
                         integers(y)[k * s.pre + p] = <int32_t>found[k]
+                if c.attrs[3].u and count and x[found[0] * s.pre] != x[found[0] * s.pre]:
+                    refuse(c.attrs[3].u, &c.x[0], b, first + found[0] * s.pre, 0)
             y += s.pre * count
             if where != NULL:
                 where += s.pre * count
@@ -1548,10 +1552,12 @@ cdef Op* ARGSORT = register(b"argsort", b"x", sort_dim, argsort_forward, NULL)
 ARGSORT.work = sort_work
 ARGSORT.ragged = True
 ARGSORT.result = INTEGERS
+ARGSORT.raised = refused
 ARGSORT.no_gradient_because = b"positions are constant almost everywhere"
 
 
-cdef Expression ordered(const Op* op, object x, object axis, object count, uint32_t order, str name):
+cdef Expression ordered(const Op* op, object x, object axis, object count, uint32_t order, str name,
+                        uint32_t chooser=0):
     cdef Py_ssize_t d = axis_in(x, axis, name)
     cdef Py_ssize_t k
     cdef const Dim* dim = dim_of(expression(x, name, "x"))
@@ -1565,6 +1571,7 @@ cdef Expression ordered(const Op* op, object x, object axis, object count, uint3
             raise DimensionError(f"{name}: k is {k}, which is not a number of elements")
         extra.attrs[1].u = <uint32_t>k
     extra.attrs[2].u = order
+    extra.attrs[3].u = chooser
     return apply1x(op, x, &extra)
 
 
@@ -1607,7 +1614,9 @@ def argsort(x, d=0, bint descending=False):
 
 
 def topk(x, k: int, d=0, bint largest=True) -> tuple[Expression, Expression]:
-    """The k greatest elements along an axis, the greatest first, and their positions; before them NaN, if there is one.
+    """The k greatest elements along an axis, the greatest first, and their positions.
+
+    A NaN comes before all others in the values, and none is chosen: its position is an error.
 
     Args:
         x: any expression.
@@ -1621,15 +1630,15 @@ def topk(x, k: int, d=0, bint largest=True) -> tuple[Expression, Expression]:
 
     Raises:
         DimensionError: x has no axis d, or fewer than k elements along it.
+        ValueError: an element is NaN, when the positions are computed.
 
     Example:
         >>> values, indices = dy.topk(dy.inputVector([3, 1, 2]), 2)
         >>> values.npvalue(), indices.npvalue()
         (array([3., 2.]), array([0, 2], dtype=int32))
     """
-    cdef Expression places = ordered(ARGSORT, x, d, k, BEST_FIRST if largest else NAN_FIRST, "topk")
-    cdef Py_ssize_t axis = axis_in(x, d, "topk")
-    return taken(x, places, axis, OWN_POSITIONS, "topk"), places
+    cdef uint32_t order = BEST_FIRST if largest else NAN_FIRST
+    return ordered(SORT, x, d, k, order, "topk"), ordered(ARGSORT, x, d, k, order, "topk", chooser_number("topk"))
 
 
 # ---- continuations: for each beam, the best sums of a score and the total of its line -------------

@@ -108,6 +108,11 @@ def test_a_maximum_keeps_nan(on_device) -> None:
     ]
     for y in maxima:
         np.testing.assert_array_equal(np.abs(y.npvalue()).ravel(), [3, np.nan, 11])
+    for n in (2, 3000):  # one tile of a line, and several
+        x = np.zeros((3, n))
+        x[1, n - 1] = np.nan
+        with pytest.raises(ValueError, match=f"topk: x is NaN at element {3 * n - 2}"):
+            dy.topk(dy.inputTensor(x), 2, 1)[1].npvalue()
 
 
 def test_gradients_of_rows_that_do_not_exist(on_device) -> None:
