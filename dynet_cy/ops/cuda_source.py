@@ -54,8 +54,7 @@ def source_of(
         text, has_backward = _of_expressions(name, arguments, keywords, cuda)
     else:
         raise TypeError(
-            f"{name}: cuda must be a text with kernels, or a dictionary of expressions, not "
-            f"{type(cuda).__name__}"
+            f"{name}: cuda must be a text with kernels, or a dictionary of expressions, not {type(cuda).__name__}"
         )
     gradients = [f"d{x}" for x in arguments]
     kernels = _kernel(name, "forward", arguments, ["y"], keywords)
