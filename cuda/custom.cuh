@@ -14,6 +14,15 @@
 #pragma GCC diagnostic ignored "-Wsign-compare"
 #endif
 
+// End the kernel with an error, after which the device cannot be used: a wrong number would be worse.
+static __device__ __noinline__ void wrong_indices(int nd, int axes) {
+#ifdef CUDA_EMU
+    emu::fail("an array of %d axes, and the batch, has no element with %d indices", nd, axes + 1);
+#else
+    __trap();
+#endif
+}
+
 // An array of `batch` elements, each column-major with `size` numbers. x(i, j, b) is an element of a batch of matrices.
 template <class T> struct Array {
     T *v;
@@ -31,9 +40,7 @@ template <class T> struct Array {
         const size_t at[] = {(size_t)index...};
         constexpr int axes = (int)sizeof...(index) - 1;
         size_t place = at[axes] * stride, step = 1;
-#ifdef CUDA_EMU
-        if (axes != nd) emu::fail("an array of %d axes and the batch has no element with %d indices", nd, axes + 1);
-#endif
+        if (axes != nd) wrong_indices(nd, axes);
         for (int a = 0; a < axes; a++) {
             place += at[a] * step;
             step *= (size_t)shape[a];
