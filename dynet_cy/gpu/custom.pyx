@@ -1,9 +1,9 @@
 """Ops that the library does not have, with kernels in CUDA whose source the program gives.
 
-Source and kernels are made by ops/cuda_source.  They are compiled when an op first runs on a device, by the compiler and
-the cache of all kernels.  The gradients of all arguments are computed at once, into memory that lasts for the backward
-of the call: each with the batch of the result, as if its argument had one.  Then each is added to that of its argument,
-summed where the argument is repeated.
+ops/cuda_source makes the kernels.  They are compiled when an op first runs on a device, like all kernels, and cached with
+them.  The gradients of all arguments are computed at once, into memory that lasts for the backward of the call:
+each with the batch of the result, as if its argument had one.  Then each is added to that of its argument, summed where
+the argument is repeated.
 """
 
 from cpython.ref cimport Py_INCREF
@@ -13,7 +13,7 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport Call, Dim, Tensor, size_of, total_of
 from dynet_cy.gpu.driver cimport WRONG_SHAPES, Gpu, GpuOp, failed, fill, launch, value_at
 from dynet_cy.gpu.registry cimport (
-    BASE, NO_MODULE, Axes, contract, gpu_op_at, kernel_at, load_code, needs_module, no_axes, scaled, split_axes,
+    BASE, NO_MODULE, Axes, contract, gpu_op_at, kernel_at, load_code, needs_module, scaled, split_axes,
 )
 from dynet_cy.ops.custom cimport NUMBERS, Kernels, repeats, serve_on_devices
 from dynet_cy.ops.registry cimport GPU, MAX_OPS, Op
@@ -166,7 +166,7 @@ cdef int custom_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 
 cdef void align_axes(Dim* dim, uint32_t nd) noexcept nogil:
     """Put axes of length 1 before those of a shape, so that it has nd."""
-    cdef uint32_t k, more = nd - dim.nd
+    cdef uint32_t k
     for k in range(nd):
         dim.d[nd - 1 - k] = dim.d[dim.nd - 1 - k] if k < dim.nd else 1
     dim.nd = <unsigned char>nd

@@ -9,7 +9,7 @@ from dynet_cy.ops.registry cimport Op
 cdef enum:
     DEFINITION                      # index in `definitions`
     PARAMETERS                      # index in `parameters` of the definition
-    NUMBERS                         # two words, of an op with kernels in CUDA: the address of the numbers that kernels get
+    NUMBERS                         # two words, of an op with kernels in CUDA: the address of the numbers for these
 
 cdef class Kernels:
     """The kernels in CUDA of an op that the library does not have."""
@@ -53,7 +53,7 @@ ctypedef int (*Served)(Kernels kernels) except -1
 
 # Call a function with the kernels of each op, those to come too.
 cdef int serve_on_devices(Served function) except -1
-# Give a compiled op kernels, as `custom_op` takes them by `cuda`.  `numbers` names its attributes, such as "float alpha".
+# Give a compiled op kernels, as `cuda` of `custom_op` does.  `numbers` names its attributes, such as "float alpha".
 cdef int add_cuda(Op* op, cuda, numbers) except -1
 cdef bint is_custom(const Op* op) noexcept nogil
 # Raise ImportError unless the sizes of Op, Call and Extra are those that this library was compiled with.

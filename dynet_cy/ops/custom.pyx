@@ -335,8 +335,8 @@ cdef int add_cuda(Op* op, cuda, numbers) except -1:
     arguments = op.args.decode().split()
     types = [str(number).split() for number in numbers]
     if len(types) > DY_ATTRS or not all(len(x) == 2 and x[0] in ("float", "int") for x in types):
-        raise ValueError(f"{op.name.decode()}: numbers must be at most {DY_ATTRS} attributes, such as 'float alpha' and "
-                         f"'int axis', not {numbers!r:.200}")
+        raise ValueError(f"{op.name.decode()}: numbers must be at most {DY_ATTRS} attributes, such as 'float alpha' "
+                         f"and 'int axis', not {numbers!r:.200}")
     if any(x.endswith("...") for x in arguments):
         raise TypeError(f"{op.name.decode()}: {ANY_NUMBER}")
     kernels.source = source_of(op.name.decode(), arguments, [name for _, name in types], cuda)
@@ -374,18 +374,19 @@ def custom_op(str name, forward: Callable[..., Any], backward: Callable[..., Any
         shape: ``shape(*shapes)`` returns the shape of a result, without the batch, as a tuple; a ValueError that it
             raises becomes a DimensionError. It must not change the graph. Default: the shape of the first argument.
         cuda: how the op runs on GPUs; without it, a GPU is an error. A dictionary computes each element by an
-            expression in CUDA, of the arguments by name: ``"y"`` is the result, and ``"dx"`` the gradient of an argument
-            ``x``, of which there is none if it is missing; that may also use y and dy. Axes of length 1 are repeated as
-            in NumPy. A text has kernels ``forward(*xs, y)`` and ``backward(dy, y, *xs, *dxs)``, which get arrays ``In``
-            and ``Out``. Keyword arguments are numbers, by name or at the end. The source is compiled when the op first
-            runs on a device.
+            expression in CUDA, of the arguments by name: ``"y"`` is the result, ``"dx"`` the gradient of an argument
+            ``x``, which may also use y and dy, and is zero if it is missing. Axes of length 1 are repeated as in NumPy.
+            A text has kernels ``forward(*xs, y)`` and ``backward(dy, y, *xs, *dxs)`` of arrays ``In`` and ``Out``.
+            Keyword arguments must be numbers, which kernels get at the end. The source is compiled when the op first
+            runs on a device; GpuError reports what is wrong in it.
 
     Returns:
         A function of expressions, whose result is an Expression.
 
     Raises:
-        TypeError: one of them is not a function, or does not take these arguments; `cuda` is neither text nor dictionary.
-        ValueError: the name is empty, or that of an op of the library; `cuda` computes nothing that the op has.
+        TypeError: one of them is not a function, or does not take these arguments; `cuda` is neither a text nor a
+            dictionary, or the op takes any number of arguments.
+        ValueError: the name is empty, or that of an op of the library; `cuda` names nothing that the op computes.
 
     Example:
         >>> fourth = dy.custom_op(

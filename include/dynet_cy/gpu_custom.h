@@ -7,10 +7,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "gpu_size.h"
+
 typedef struct {
     float *v;
     size_t size, stride;        /* of a batch element; from one batch element to the next, 0: all are the same one */
     int32_t batch, nd, shape[7], unused;
 } dy_array;
+DY_SIZE(dy_array, 64);
 
 #endif
