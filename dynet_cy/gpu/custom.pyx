@@ -1,9 +1,9 @@
 """Ops that the library does not have, with kernels in CUDA whose source the program gives.
 
-ops/cuda_source makes the kernels.  They are compiled when an op first runs on a device, like all kernels, and cached with
-them.  The gradients of all arguments are computed at once, into memory that lasts for the backward of the call:
-each with the batch of the result, as if its argument had one.  Then each is added to that of its argument, summed where
-the argument is repeated.
+ops/cuda_source makes the kernels.  They are compiled when an op first runs on a device, and cached like all kernels.  The
+gradients of all arguments are computed at once, into memory that lasts for the backward of the call: each with the batch
+of the result, as if its argument had one.  Then each is added to that of its argument, summed where the argument is
+repeated.
 """
 
 from cpython.ref cimport Py_INCREF
@@ -15,7 +15,7 @@ from dynet_cy.gpu.driver cimport WRONG_SHAPES, Gpu, GpuOp, failed, fill, launch,
 from dynet_cy.gpu.registry cimport (
     BASE, NO_MODULE, Axes, contract, gpu_op_at, kernel_at, load_code, needs_module, scaled, split_axes,
 )
-from dynet_cy.ops.custom cimport NUMBERS, Kernels, repeats, serve_on_devices
+from dynet_cy.ops.custom cimport NUMBERS, _Kernels, repeats, serve_on_devices
 from dynet_cy.ops.registry cimport GPU, MAX_OPS, Op
 
 from dynet_cy.gpu.compiler import text_cubin
@@ -39,7 +39,7 @@ cdef struct Form:
     int forward                     # the number of the kernel
     int backward
     bint elementwise                # gradients are computed in the shape of the result, not in that of the argument
-    uint32_t n_numbers              # see Kernels of ops/custom
+    uint32_t n_numbers              # see _Kernels of ops/custom
     bint packed
     uint32_t integers
 
@@ -174,7 +174,7 @@ cdef void align_axes(Dim* dim, uint32_t nd) noexcept nogil:
 
 cdef void* load_kernels(Gpu* gpu, uint32_t op) noexcept with gil:
     """Compile and load the kernels of an op; returns the exception, owned, or NULL."""
-    cdef Kernels kernels = _kernels[op]
+    cdef _Kernels kernels = _kernels[op]
     what = f"of {kernels.op.name.decode()}"
     try:
         code = text_cubin(kernels.source.text, what, architecture(gpu.number))
@@ -189,7 +189,7 @@ cdef void* load_kernels(Gpu* gpu, uint32_t op) noexcept with gil:
     return NULL
 
 
-cdef int serve(Kernels kernels) except -1:
+cdef int serve(_Kernels kernels) except -1:
     """Let an op run on devices."""
     cdef Op* of = kernels.op
     cdef GpuOp* op = gpu_op_at(of.id)

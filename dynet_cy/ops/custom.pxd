@@ -11,7 +11,7 @@ cdef enum:
     PARAMETERS                      # index in `parameters` of the definition
     NUMBERS                         # two words, of an op with kernels in CUDA: the address of the numbers for these
 
-cdef class Kernels:
+cdef class _Kernels:
     """The kernels in CUDA of an op that the library does not have."""
 
     cdef Op* op
@@ -31,7 +31,7 @@ cdef class _Definition:
     cdef dict numbers               # the index in `parameters` of each set of keyword arguments
     cdef uint32_t number
     cdef Op* op
-    cdef Kernels kernels            # None: it does not run on devices
+    cdef _Kernels kernels            # None: it does not run on devices
     cdef dict defaults              # with `kernels`: of its keyword arguments
     cdef dict packed                # with `kernels`: by the index in `parameters`, the numbers that kernels get
 
@@ -49,7 +49,7 @@ cdef inline bint repeats(const Dim* x, const Dim* y) noexcept nogil:
     return True
 
 
-ctypedef int (*Served)(Kernels kernels) except -1
+ctypedef int (*Served)(_Kernels kernels) except -1
 
 # Call a function with the kernels of each op, those to come too.
 cdef int serve_on_devices(Served function) except -1

@@ -54,7 +54,7 @@ cdef Served served_on_devices = NULL
 ANY_NUMBER = "kernels in CUDA take a fixed number of arguments, but the op takes any number"
 
 
-cdef class Kernels:
+cdef class _Kernels:
     """See custom.pxd."""
 
 
@@ -322,7 +322,7 @@ cdef int serve_on_devices(Served function) except -1:
     return 0
 
 
-cdef int add_kernels(Kernels kernels, Op* op) except -1:
+cdef int add_kernels(_Kernels kernels, Op* op) except -1:
     """Let an op run on devices, as far as they are in use, and when they are."""
     kernels.op = op
     all_kernels.append(kernels)
@@ -330,7 +330,7 @@ cdef int add_kernels(Kernels kernels, Op* op) except -1:
 
 
 cdef int add_cuda(Op* op, cuda, numbers) except -1:
-    cdef Kernels kernels = Kernels.__new__(Kernels)
+    cdef _Kernels kernels = _Kernels.__new__(_Kernels)
     cdef uint32_t i
     arguments = op.args.decode().split()
     types = [str(number).split() for number in numbers]
@@ -424,7 +424,7 @@ def custom_op(str name, forward: Callable[..., Any], backward: Callable[..., Any
             raise TypeError(f"custom_op {name}: {ANY_NUMBER}")
         d.defaults = defaults_of(forward)
         d.packed = {}
-        d.kernels = Kernels.__new__(Kernels)
+        d.kernels = _Kernels.__new__(_Kernels)
         d.kernels.source = source_of(f"custom_op {name}", arguments, list(d.defaults), cuda)
         d.kernels.n_numbers = <uint32_t>len(d.defaults)
         d.kernels.packed = True
