@@ -1,9 +1,9 @@
 """Ops that the library does not have, with kernels in CUDA whose source the program gives.
 
-ops/cuda_source makes the kernels.  They are compiled when an op first runs on a device, and cached like all kernels.  The
-gradients of all arguments are computed at once, into memory that lasts for the backward of the call: each with the batch
-of the result, as if its argument had one.  Then each is added to that of its argument, summed where the argument is
-repeated.
+ops/cuda_source makes the kernels.  They are compiled when an op first runs on a device, and cached like all kernels.
+The gradients of all arguments are computed at once, into memory that lasts for the backward of the call: each with the
+batch of the result, as if its argument had one.  Then each is added to that of its argument, summed where the argument
+is repeated.
 """
 
 from cpython.ref cimport Py_INCREF
