@@ -239,6 +239,7 @@ TYPES = {
 IMPORTS = {
     "Callable": ("collections.abc", "Callable"),
     "Iterable": ("collections.abc", "Iterable"),
+    "Mapping": ("collections.abc", "Mapping"),
     "Sequence": ("collections.abc", "Sequence"),
     "Any": ("typing", "Any"),
     "SupportsIndex": ("typing", "SupportsIndex"),

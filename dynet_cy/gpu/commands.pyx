@@ -386,10 +386,14 @@ cdef int translate(Walk* w, const Batch* batch, Call* c) noexcept nogil:
 
 cdef int forward(Walk* w, const Batch* batch, const Op* op, const Call* c) noexcept nogil:
     cdef Pass* s = pass_of(w)
-    cdef const GpuOp* gpu_op = gpu_op_at(op.id)
+    cdef GpuOp* gpu_op = gpu_op_at(op.id)
     if gpu_op.forward == NULL:
         s.missing = op.id + 1
         return -1
+    if gpu_op.load != NULL and not gpu_op.devices >> s.d.gpu.number & 1:
+        w.failure.raised = gpu_op.load(s.d.gpu, op.id)
+        if w.failure.raised != NULL:
+            return -1
     cdef bint begun = gpu_op.adds_to_first and begin_with_first(s, batch, c)
     s.modules |= gpu_op.modules
     s.values_needed = max(s.values_needed, w.g.values.top)
@@ -436,6 +440,7 @@ cdef bint add_early(Pass* s, const float* source, float* to, size_t n, size_t pe
 cdef int begin_backward(Walk* w, const Batch* batch, const Op* op, const Call* c) noexcept nogil:
     cdef Pass* s = pass_of(w)
     cdef const GpuOp* gpu_op = gpu_op_at(op.id)
+    cdef float* prepared
     if gpu_op.backward == NULL:
         s.missing = op.id + 1
         s.missing_gradient = True
@@ -443,6 +448,11 @@ cdef int begin_backward(Walk* w, const Batch* batch, const Op* op, const Call* c
     s.modules |= gpu_op.modules
     if gpu_op.begin_backward == NULL or (batch.cell and s.cells != NULL and s.cells[batch.cell - 1]):
         return 0
+    if gpu_op.prepared != NULL:
+        prepared = <float*>allocate(w, gpu_op.prepared(c) * sizeof(float))
+        if prepared == NULL:
+            return -1
+        (<Call*>c).work = place(w, prepared)            # as `translate` changes its tensors
     return add_call(s, BEGIN, c, batch, 0, w.n_live)
 
 

@@ -303,6 +303,8 @@ cdef str text_of(Gpu* gpu, int error):
         return "it takes another number of parameters"
     if error == LOG_FULL:
         return "out of memory of the host for what is to be launched"
+    if error == WRONG_SHAPES:
+        return "it computes each element of the result by an expression, but an argument does not have that shape"
     if error == FORKED:
         return AFTER_FORK
     if error == PRODUCT_TOO_LARGE:

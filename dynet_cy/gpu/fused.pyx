@@ -17,7 +17,7 @@ from dynet_cy.gpu.registry cimport NO_MODULE, kernel_at, load_code
 from dynet_cy.ops.elementwise cimport BINARY, UNARY
 from dynet_cy.ops.registry cimport Op, reads, reads_result
 
-from dynet_cy.gpu.compiler import fused_cubin
+from dynet_cy.gpu.compiler import text_cubin
 from dynet_cy.gpu.driver import architecture
 from dynet_cy.gpu.fused_source import FusedNode, source_of
 
@@ -97,7 +97,7 @@ cdef void* make(Gpu* gpu, Fused* x) noexcept with gil:
     cdef int kernel = x.kernel, few = x.few
     cdef bint failed = False
     try:
-        code = fused_cubin(source(&x.signature), architecture(gpu.number))
+        code = text_cubin(source(&x.signature), "of several elementwise ops", architecture(gpu.number))
         if kernel < 0:
             kernel = kernel_at(NO_MODULE, b"fused")
             few = kernel_at(NO_MODULE, b"few_fused")

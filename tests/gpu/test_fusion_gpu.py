@@ -340,9 +340,9 @@ def test_sources() -> None:
     forward, backward = source_of(nodes), source_of(nodes, [1])
     assert "place(table[2])[k] = v1;" in forward
     assert "d0 += d1 * slope_a_mul(v0, x1, v1);" in backward
-    code = compiler.fused_cubin(forward, driver.architecture(0))
+    code = compiler.text_cubin(forward, "of a test", driver.architecture(0))
     assert code
-    assert compiler.fused_cubin(forward, driver.architecture(0)) == code
+    assert compiler.text_cubin(forward, "of a test", driver.architecture(0)) == code
 
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,7 +356,7 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         return loss_of(made), made
 
     desired, _ = run(program, "CPU")
-    monkeypatch.setattr(fused, "fused_cubin", refuse)
+    monkeypatch.setattr(fused, "text_cubin", refuse)
     fused.forget_errors()
     actual, _ = run(program, "GPU:0")
     for x, y in zip(actual, desired):

@@ -457,6 +457,36 @@ def test_definitions(arguments, error, message) -> None:
         dy.custom_op(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("forward", "cuda", "error", "message"),
+    [
+        (lambda x: x, 3, TypeError, "cuda must be a text with kernels, or a dictionary of expressions, not int"),
+        (lambda x: x, {"y": 3}, TypeError, r"cuda\['y'\] must be a text, not int"),
+        (lambda x: x, {"dx": "dy"}, ValueError, "cuda has no expression for 'y'"),
+        (lambda x: x, {"y": "x", "dz": "dy"}, ValueError, r"for 'dz', which is none of \['y', 'dx'\]"),
+        (lambda x, y: x, {"y": "x"}, ValueError, "no argument may be called y, which is the result"),
+        (lambda x: x, "void backward(In x) {} // forward()", ValueError, "cuda has no kernel named forward"),
+        (lambda *xs: xs[0], {"y": "x"}, TypeError, "kernels in CUDA take a fixed number of arguments"),
+        (lambda x, **kw: x, {"y": "x"}, TypeError, "kernels in CUDA take a fixed number of arguments"),
+    ],
+)
+def test_kernels_in_cuda(forward, cuda, error, message) -> None:
+    with pytest.raises(error, match=f"custom_op bad: .*{message}"):
+        dy.custom_op("bad", forward, None, None, cuda=cuda)
+
+
+def test_kernels_are_for_devices() -> None:
+    """On the CPU the functions run, whatever the kernels are; only shapes and numbers are checked."""
+    op = dy.custom_op("powers", lambda x, w, *, n=2: x**n * w, cuda={"y": "this is not compiled"})
+    dy.renew_cg()
+    x = dy.inputVector([1, 2])
+    np.testing.assert_array_equal(op(x, dy.ones((1,)), n=3).npvalue(), [1, 8])
+    with pytest.raises(dy.DimensionError, match=r"powers: an expression .* but argument 1 has shape \(3,\)"):
+        op(x, dy.ones((3,)))
+    with pytest.raises(TypeError, match="powers: kernels in CUDA get n as a number, which 'no' is not"):
+        op(x, x, n="no")
+
+
 def test_calls() -> None:
     dy.renew_cg()
     x = dy.inputVector([1, 2])
