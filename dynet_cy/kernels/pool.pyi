@@ -22,20 +22,8 @@ def share_cpus(processes: int) -> None:
 def threads() -> int:
     """How many threads work on one product."""
 
-def jobs() -> int:
-    """How many products have been computed by several threads so far."""
-
-def set_far(nanoseconds: int) -> None:
-    """Set from how many nanoseconds for a message and its answer on threads do only large jobs; 250 at first."""
-
-def is_measured() -> bool:
-    """Whether a message and its answer have been measured since `set_far`."""
-
 def is_far() -> bool:
     """Whether threads do only large jobs now."""
-
-def background_runs() -> int:
-    """How often a thread has begun to compute weight gradients in the background so far."""
 
 def stop() -> None:
     """End the threads."""

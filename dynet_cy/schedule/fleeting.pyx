@@ -33,7 +33,9 @@ import os
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
+from dynet_cy.core.engine cimport add_tunable
 from dynet_cy.core.tensor cimport total_of
+from dynet_cy.core.threads cimport Number
 from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, COPIES, EACH, FLATTENED, FLEETING, FUSION, IN_FUSION, MAY_SPEND, NO_BATCH, SHARED, STACKED,
     TILES, VIEWS, WANTED, Batch, Block, Graph, Hole, Node, args_of, batches_of, block_bytes, device_of, give_to_block,
@@ -51,10 +53,13 @@ cdef enum:
     LEAST_OF_BATCH = 256            # bytes; less is kept
     LEAST_ON_DEVICE = 1 << 18       # the same on devices
 
-cdef size_t least_of_plan = 1 << 20  # bytes
+cdef Number least_of_plan = 1 << 20  # bytes; plans with less have no fleeting values
 least_spent = 1 << 12               # bytes of a batch; for less, a list of memory does not pay
 # Whether values are fleeting however little memory they take.  In the environment: for tests.
-cdef bint small_too = os.environ.get("DYNET_CY_DROP_SMALL", "0") not in ("", "0")
+small_too = os.environ.get("DYNET_CY_DROP_SMALL", "0") not in ("", "0")
+add_tunable("schedule.fleeting.least_of_plan", &least_of_plan)
+add_tunable("schedule.fleeting.least_spent", &least_spent)
+add_tunable("schedule.fleeting.small_too", &small_too, 1)
 
 # In `Search.parts`.
 cdef enum:
@@ -630,49 +635,3 @@ cdef size_t place(Place* placed, uint32_t n, const Place* x) noexcept nogil:
     placed[i] = x[0]
     placed[i].at = at
     return at + x.bytes
-
-
-def set_least(size_t bytes) -> int:
-    """Look for fleeting values only in plans of at least this many bytes: for tests and measurements.
-
-    Args:
-        bytes: the new number.
-
-    Returns:
-        The number before.
-    """
-    global least_of_plan
-    before = least_of_plan
-    least_of_plan = bytes
-    return before
-
-
-def set_least_spent(size_t bytes) -> int:
-    """Let backward use the memory of values for gradients only if a batch has at least this many bytes: for tests and
-    measurements.
-
-    Args:
-        bytes: the new number.
-
-    Returns:
-        The number before.
-    """
-    global least_spent
-    before = least_spent
-    least_spent = bytes
-    return before
-
-
-def drop_small(bint on) -> bool:
-    """Set whether values are fleeting however little memory they take: for tests.
-
-    Args:
-        on: whether all that can be dropped is, or only what pays.
-
-    Returns:
-        The setting before.
-    """
-    global small_too
-    before = small_too
-    small_too = on
-    return before
