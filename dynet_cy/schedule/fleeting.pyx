@@ -575,7 +575,7 @@ cdef enum:
     LEAST_WASTE = 1 << 16           # bytes of a block beyond what its values take at a time
     MOST_PLACED = 512               # batches, each of which is compared with all others
 
-cdef struct Place:
+cdef struct Buffer:
     size_t bytes, at
     uint32_t batch
     uint32_t begin, end             # the batches during which it is needed; `end` is the last one
@@ -584,21 +584,21 @@ cdef struct Place:
 cdef size_t place_large_first(const Search* s, size_t* at, size_t end) noexcept nogil:
     """Find other places in a block, if it becomes shorter than `end`; the new end."""
     cdef const Batch* batches = batches_of(s.g)
-    cdef Place* places = <Place*>arena_alloc(&s.g.scratch, 2 * s.n * sizeof(Place))
-    cdef Place* placed = places + s.n               # in the order of the block
+    cdef Buffer* buffers = <Buffer*>arena_alloc(&s.g.scratch, 2 * s.n * sizeof(Buffer))
+    cdef Buffer* placed = buffers + s.n             # in the order of the block
     cdef uint32_t b = s.begin, k, after, n = 0
     cdef size_t shorter = 0
-    if places == NULL:
+    if buffers == NULL:
         return end
     while b < s.end:
         after = end_of_tiles(s, b)
         for k in range(b, after):
             if not s.kept[k - s.begin]:
-                add_by_size(places, n, block_bytes(batches[k].bytes), k, b, end_of_tiles(s, batches[k].last) - 1)
+                add_by_size(buffers, n, block_bytes(batches[k].bytes), k, b, end_of_tiles(s, batches[k].last) - 1)
                 n += 1
         b = after
     for k in range(n):
-        shorter = max(shorter, place(placed, k, &places[k]))
+        shorter = max(shorter, place(placed, k, &buffers[k]))
     if shorter >= end:
         return end
     for k in range(n):
@@ -606,19 +606,19 @@ cdef size_t place_large_first(const Search* s, size_t* at, size_t end) noexcept 
     return shorter
 
 
-cdef void add_by_size(Place* places, uint32_t n, size_t bytes, uint32_t batch, uint32_t begin,
+cdef void add_by_size(Buffer* buffers, uint32_t n, size_t bytes, uint32_t batch, uint32_t begin,
                       uint32_t end) noexcept nogil:
     """Insert a batch among n others, behind those that are at least as large."""
-    while n > 0 and places[n - 1].bytes < bytes:
-        places[n] = places[n - 1]
+    while n > 0 and buffers[n - 1].bytes < bytes:
+        buffers[n] = buffers[n - 1]
         n -= 1
-    places[n].bytes = bytes
-    places[n].batch = batch
-    places[n].begin = begin
-    places[n].end = end
+    buffers[n].bytes = bytes
+    buffers[n].batch = batch
+    buffers[n].begin = begin
+    buffers[n].end = end
 
 
-cdef size_t place(Place* placed, uint32_t n, const Place* x) noexcept nogil:
+cdef size_t place(Buffer* placed, uint32_t n, const Buffer* x) noexcept nogil:
     """Place a batch among n others in the first gap between those that are needed at the same time; where it ends."""
     cdef size_t at = 0
     cdef uint32_t i
