@@ -1,4 +1,4 @@
-"""What the names of a program of PyTorch, TensorFlow or DyNet are bound to, read from its syntax tree."""
+"""Reads from a syntax tree which names of PyTorch, TensorFlow or DyNet a program uses."""
 
 from __future__ import annotations
 

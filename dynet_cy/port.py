@@ -1,4 +1,4 @@
-"""Lists what to check when you port a program of PyTorch, TensorFlow or DyNet: ``python -m dynet_cy.port FILE...``
+"""Lists places to check when you port a program from PyTorch, TensorFlow or DyNet: ``python -m dynet_cy.port FILE...``
 
 For a program of PyTorch or TensorFlow, it lists the places that would go on here with other numbers, with what they
 mean there and here and what to write (the table of `dynet_cy.strict`), and the names that are called otherwise here.
@@ -252,7 +252,7 @@ def _of_dynet(tree: ast.AST, program: Program) -> Found:
 
 
 def findings(text: str, library: str = "") -> list[Finding]:
-    """The places of a program to look at, in the order of its lines.
+    """Places of a program to check, in the order of its lines.
 
     Args:
         text: the source.

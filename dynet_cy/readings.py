@@ -12,7 +12,7 @@ from typing import Any, Callable, NamedTuple
 
 
 class AmbiguityError(ValueError):
-    """In strict mode: an expression that PyTorch or NumPy would read as something else; see `dynet_cy.strict`.
+    """In strict mode, an expression would mean something else in PyTorch or NumPy; see `dynet_cy.strict`.
 
     Example:
         >>> A = dy.ones((2, 2))
@@ -25,7 +25,7 @@ class AmbiguityError(ValueError):
 
 
 class Use(NamedTuple):
-    """What a program has written: a function, method or operator with its arguments."""
+    """A use in a program: a function, method or operator with its arguments."""
 
     name: str
     args: tuple[Any, ...]

@@ -1,4 +1,4 @@
-"""Cells of notebooks that run again: new layers and parameters replace those of the earlier run.
+"""Notebook cells that run again: new layers and parameters replace those of the earlier run.
 
 The variable that a statement will assign is known from its bytecode, and what it held before from its namespace. Cells
 that run again have new code objects, so two statements of one run are told from one that runs twice.
@@ -106,7 +106,7 @@ _looked_through: dict[tuple[str, type], tuple[weakref.ref[CodeType], int]] = {}
 def settle(
     made: Any, frame: Any, stored: Callable[[Any], Any], beside: Callable[..., bool], replace: Callable[..., None]
 ) -> None:
-    """The same for a parameter or builder that a statement makes itself, as in ``W, b = ...``; for one within what it
+    """Replace a parameter or builder that a statement makes itself, as in ``W, b = ...``; for one within what it
     makes, such as a list or an object with parameters, a warning that the former ones stay in the model.
 
     Args:

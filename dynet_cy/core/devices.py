@@ -81,7 +81,7 @@ def device_name(number: int) -> str:
 
 
 def count_gpus() -> int:
-    """How many GPUs can be used; 0 without PyCUDA or driver."""
+    """The number of usable GPUs; 0 without PyCUDA or driver."""
     try:
         return _backend().device_count()
     except (ImportError, RuntimeError):

@@ -1,4 +1,4 @@
-"""The derivative of attention, composed of products and a softmax."""
+"""The derivative of attention, from products and a softmax."""
 
 from __future__ import annotations
 

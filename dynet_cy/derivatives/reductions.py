@@ -272,7 +272,7 @@ def pickneglogsoftmax(step: Step, i: int) -> Contribution:
 
 @rule("pickneglogsoftmax_at")
 def pickneglogsoftmax_at(step: Step) -> list[Contribution]:
-    """None flows to the class."""
+    """The class gets no gradient."""
     x = flat(step.x(0))
     slope = cmult(step.dy, softmax(x) - one_hot(x.dim()[0][0], step.x(1)))
     return [slope if i == 0 else None for i in step.node.live]

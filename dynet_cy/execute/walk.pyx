@@ -1,4 +1,4 @@
-"""The walk over the batches of a plan, forward, for all devices; forms that run in pieces, or only look at values."""
+"""The forward walk over the batches of a plan, for all devices; forms that run in pieces or as views."""
 
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.math cimport NAN

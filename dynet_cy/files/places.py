@@ -1,4 +1,4 @@
-"""Where pickles find functions and classes: under public names, which stay when code moves to other modules.
+"""Public names for pickles: pickles find functions and classes under them, also after code moves to other modules.
 
 A pickle names what it refers to by a module and a name in it. Functions and classes say that they are of the public
 module that has them, such as ``dynet_cy`` or ``dynet_cy.nn``. Pickles of earlier versions name the modules in which

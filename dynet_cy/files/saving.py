@@ -1,4 +1,4 @@
-"""`save` and `load` of lists of parameters and builders, in DyNet's files.
+"""`save` and `load`: lists of parameters and builders in DyNet's files.
 
 `save("model", objects)` writes two files. `model.data` is a text model file with the parameters of one object after the
 other. `model.meta` has a pickle for each object:

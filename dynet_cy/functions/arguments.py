@@ -33,7 +33,7 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 
 
 def known_arguments(function: Function, place: str = "argument") -> Function:
-    """Let errors of a function say what to write for an argument that it does not have or needs, as core/keywords does
+    """Add advice to errors about arguments of a function, as core/keywords does
     in C; `place`: the column of the tables of equivalents with such arguments."""
 
     @functools.wraps(function)

@@ -1,4 +1,4 @@
-"""Device addresses of the values and gradients of nodes, for tables that kernels read."""
+"""Device addresses of values and gradients, for tables that kernels read."""
 
 from libc.stdint cimport uint32_t
 

@@ -1,5 +1,5 @@
 # Used from Cython only.
-"""The commands of a pass on a device, and the functions that append them for the walk; see commands.pxd.
+"""Commands of a pass on a device, and functions that append them; see commands.pxd.
 
 The arenas of the graph are mirrored on the device.  So the host decides where values, gradients and working memory are,
 as for the CPU.  A pass writes only tables to its own arenas, so the other arenas take no host memory.

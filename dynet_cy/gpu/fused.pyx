@@ -1,4 +1,4 @@
-"""Kernels of several elementwise ops, which are compiled at run time, when they are first worth it.
+"""Fused kernels for several elementwise ops, compiled at run time when they pay off.
 
 A kernel is found by its signature: the ops of one instance, and which arguments are results of others.  Sizes,
 addresses and constants are not part of it, so the cells of a program have one or two signatures, whatever their sizes

@@ -1,4 +1,4 @@
-"""The sources of kernels that run several elementwise ops as one launch: forward, or all of backward.
+"""Sources of fused kernels: several elementwise ops as one launch, forward or all of backward.
 
 A signature says which ops, and where each argument comes from. Sizes, addresses and constants are arguments of the
 kernel, which `cuda/fused.cuh` describes. The formulas are those of `unary.def` and `binary.def`.

@@ -1,4 +1,4 @@
-"""Elementwise batches that follow each other on a device, as one launch of a kernel that is compiled for them.
+"""Fusion of consecutive elementwise batches on a device: one launch of a kernel compiled for them.
 
 The gates of a cell that a program writes out, such as `cmult(logistic(x), tanh(y)) + z`, are a batch for each op,
 between two products.  If such batches consist of equal pieces, one for each cell, then a thread can compute all ops

@@ -1,4 +1,4 @@
-"""How much memory passes may take while there is a limit on memory, and how much they are assumed to take.
+"""Memory of passes under a limit: how much they may take, and estimates of how much they will take.
 
 The plan of a pass says how many bytes its values have, and how many their gradients will take at a time, but not how
 many saved values and gathered arguments will take. Values are assumed to take a multiple of their bytes with these, and

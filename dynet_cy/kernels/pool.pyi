@@ -14,13 +14,13 @@ def default_threads() -> int:
     """The default number of threads: the CPUs that this process may use, at most ``OMP_NUM_THREADS``."""
 
 def set_threads(threads: SupportsIndex) -> None:
-    """Set how many threads work on one product."""
+    """Set the number of threads that compute one product."""
 
 def share_cpus(processes: int) -> None:
     """Divide the CPUs among several processes, this one included; a number of threads that was set does not change."""
 
 def threads() -> int:
-    """How many threads work on one product."""
+    """The number of threads that compute one product."""
 
 def is_far() -> bool:
     """Whether threads do only large jobs now."""

@@ -142,7 +142,7 @@ def default_threads() -> int:
 
 
 def set_threads(threads: SupportsIndex):
-    """Set how many threads work on one product.
+    """Set the number of threads that compute one product.
 
     Args:
         threads: 1 to 1024; 0 for the result of `default_threads`.
@@ -169,7 +169,7 @@ def share_cpus(int processes):
 
 
 def threads() -> int:
-    """How many threads work on one product."""
+    """The number of threads that compute one product."""
     return dy_pool_threads()
 
 

@@ -81,7 +81,7 @@ class Lines(Logger):
 
 
 class JSONL(Lines):
-    """A file with an object of JSON in each line: the step, and numbers or a text by name; or the path of an artefact.
+    """Writes a JSON object in each line: the step, and numbers or a text by name, or the path of an artefact.
 
     A number that is not finite is null. A file that is there already is continued.
 
@@ -107,7 +107,7 @@ class JSONL(Lines):
 
 
 class CSV(Lines):
-    """A table in a CSV file with a column for each name, and one for the step: `pandas.read_csv` reads it.
+    """Writes a CSV file with a column for each name and one for the step; `pandas.read_csv` reads it.
 
     A name that is new adds a column: the file is then written again. An artefact stands in the row of the last step. A
     file that is there already is continued.

@@ -75,7 +75,7 @@ def note_parts(layer: Any) -> None:
 
 
 def note_all_parts(layer: Any, seen: set[int] | None = None) -> None:
-    """The same for all layers in a layer, whose lists may have changed."""
+    """Call `note_parts` for a layer and all layers in it, whose lists may have changed."""
     seen = set() if seen is None else seen
     if id(layer) in seen:
         return

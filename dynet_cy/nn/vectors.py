@@ -365,7 +365,7 @@ def _binary_rows(source: _Source) -> tuple[int, Rows]:
         raise ModelFileError("a model of fastText, with parts of words; its vectors are in the .vec file", name)
     header = _header(first)
     if header is None or header[1] < 1 or not first.endswith(b"\n"):
-        raise ModelFileError(f"the first line does not say how many words and numbers there are: {first!r:.80}", name)
+        raise ModelFileError(f"the first line must have the numbers of words and of elements, not {first!r:.80}", name)
     count, dim = header
     if is_plain(file):
         left = os.fstat(file.fileno()).st_size - file.tell()

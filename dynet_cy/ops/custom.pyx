@@ -119,7 +119,7 @@ def _positional(function, str name, str what):
     try:
         params = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        raise TypeError(f"custom_op {name}: {what} must be a function whose arguments can be found out, not "
+        raise TypeError(f"custom_op {name}: {what} must be a function with a signature, not "
                         f"{function!r:.80}") from None
     found = [p.name for p in params if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty]
     return found + [p.name + "..." for p in params if p.kind == p.VAR_POSITIONAL]
@@ -144,7 +144,7 @@ cdef object shape_given(_Definition d, list shapes, dict parameters):
         return d.shape(*shapes, **parameters)
     finally:
         if g.version != version or g.n_nodes != n_nodes:
-            raise RuntimeError(f"{d.name}: its graph was changed while shape ran, which must only compute a shape")
+            raise RuntimeError(f"{d.name}: the graph changed while shape ran, which must only compute a shape")
 
 
 cdef int custom_dim(const Shapes* s, Dim* y) except -1:
@@ -180,7 +180,7 @@ cdef int write(result, _Definition d, str what, const Dim* dim, uint32_t bd, flo
     cdef tuple expected = (*shape_of(dim), bd)
     array = floats_in(result, d.name, what, 8)
     if array.shape != expected:
-        raise DimensionError(f"{d.name}: {what} has shape {array.shape}, expected {expected}, whose last axis is the "
+        raise DimensionError(f"{d.name}: {what} has shape {array.shape}, expected {expected}; the last axis is the "
                              "batch")
     return copy_floats(array, out, total_of(dim) // dim.bd * bd)
 
@@ -200,7 +200,7 @@ cdef int run_backward(const Call* c) except -1:
     cdef const Tensor* x
     cdef uint32_t i
     if d.backward is None:
-        raise RuntimeError(f"{d.name} has no backward, which a gradient needs: give custom_op one")
+        raise RuntimeError(f"{d.name}: there is no gradient without backward: pass backward= to custom_op")
     xs = [array_at(&c.x[i]) for i in range(c.n)]
     found = d.backward(array_at(&c.dy), array_at(&c.y), *xs, **<dict>d.parameters[c.attrs[PARAMETERS].u])
     if not isinstance(found, (tuple, list)):

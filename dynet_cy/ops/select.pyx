@@ -124,7 +124,7 @@ PICK.rule[0] = LIST
 
 
 cdef class PickedExpression(Expression):
-    """The result of `pick` and `pick_batch`, whose indices can be changed.
+    """The result of `pick` and `pick_batch`; its indices can be changed.
 
     Example:
         >>> x = dy.pick(dy.inputVector([5, 7]), 0)
@@ -138,7 +138,7 @@ cdef class PickedExpression(Expression):
         cdef uint32_t i
         cdef uint32_t* own
         if nodes_of(g)[self.index].nargs > 1:
-            raise TypeError("set_index: the index is an expression, which cannot be replaced by a number")
+            raise TypeError("set_index: the index is an expression; a number cannot replace it")
         cdef const Dim* x = &nodes_of(g)[(<uint32_t*>g.args.base)[nodes_of(g)[self.index].args]].dim
         cdef uint32_t longest = x.d[nodes_of(g)[self.index].attrs[0].u]
         for i in range(n):
@@ -331,7 +331,7 @@ cdef Expression range_of(object x, Py_ssize_t start, Py_ssize_t end, Py_ssize_t 
     cdef Extra extra = no_extra()
     set_axis(&extra, axis)
     if end < start:
-        raise IndexError(f"pick_range: the range {start} to {end} ends before it begins")
+        raise IndexError(f"pick_range: the end {end} of the range is before its start {start}")
     extra.attrs[1].u = word_of(end - start)
     extra.items = &item
     extra.n_items = 1
@@ -368,7 +368,7 @@ def pick_range(x, s: Expression | int, e: int | None = None, d=0, length: int | 
         if e is not None:
             raise TypeError("pick_range: s is an expression, so give length, and not e")
         if count < 0:
-            raise IndexError(f"pick_range: length is {count}, which is not a number of elements")
+            raise IndexError(f"pick_range: length must be a number of elements, not {count}")
         if count == 0:
             return range_of(x, 0, 0, axis)
         if size_of(dim_of(expression(s, "pick_range", "s"))) != 1:
@@ -683,7 +683,7 @@ cdef Expression scattered(const Op* op, object x, object indices, object n, uint
     cdef Py_ssize_t k, end, count = length_of(indices, name), size = whole(n, name, "n")
     cdef Extra extra = no_extra()
     if size < 0:
-        raise DimensionError(f"{name}: n is {n}, which is not a number of {'columns' if axis else 'rows'}")
+        raise DimensionError(f"{name}: n must be a number of {'columns' if axis else 'rows'}, not {n}")
     if count == 0:
         shape = list(shape_of(dim_of(expression(x, name, "x"))))
         if len(shape) <= axis or shape[axis]:
@@ -706,7 +706,7 @@ cdef Expression scattered(const Op* op, object x, object indices, object n, uint
 
 
 def scatter_rows(x, rs: Expression | _Ints, n: int):
-    """A tensor of n rows with those of x added at given positions: the reverse of `select_rows`.
+    """Add the rows of x to n rows of zeros, at given positions: the reverse of `select_rows`.
 
     Shapes: ``x {k, ...}`` and k positions -> ``{n, ...}``. No gradient is taken of the positions.
 
@@ -730,7 +730,7 @@ def scatter_rows(x, rs: Expression | _Ints, n: int):
 
 
 def scatter_cols(x, cs: Expression | _Ints, n: int):
-    """A tensor of n columns with those of x added at given positions: the reverse of `select_cols`.
+    """Add the columns of x to n columns of zeros, at given positions: the reverse of `select_cols`.
 
     With both, one matrix holds the states of all nodes of a sparse graph, and two lists its edges (Gilmer et al. 2017,
     Neural message passing for quantum chemistry): ``dy.scatter_cols(dy.select_cols(h, sources), targets, n)`` is the
@@ -968,7 +968,7 @@ cdef Expression put(object x, object indices, Py_ssize_t axis, object n, uint32_
     cdef Extra extra = no_extra()
     cdef Py_ssize_t size = whole(n, name, "n")
     if size < 0:
-        raise DimensionError(f"{name}: n is {n}, which is not a number of elements")
+        raise DimensionError(f"{name}: n must be a number of elements, not {n}")
     set_axis(&extra, axis)
     extra.attrs[1].u = mode
     extra.attrs[2].u = <uint32_t>size
@@ -1224,7 +1224,7 @@ cdef Expression placed(Expression x, list arrays, uint32_t axis):
     try:
         arrays = list(np.broadcast_arrays(*arrays))
     except ValueError:
-        raise IndexError(f"lists of an index of shapes {[a.shape for a in arrays]} do not go together") from None
+        raise IndexError(f"index lists of shapes {[a.shape for a in arrays]} do not broadcast") from None
     if len(arrays) > 1:                             # merge the axes into one
         places, step = np.zeros(arrays[0].shape, np.int64), 1
         for k, array in enumerate(arrays):
@@ -1277,7 +1277,7 @@ def _getitem(Expression e not None, index):
     cdef Py_ssize_t start, stop, step, count
     if type(index) is int or is_number(index):
         if nd == 0:
-            raise IndexError("an expression of shape {} has no elements to pick")
+            raise IndexError("an expression of shape {} has no elements")
         return picked_at(e, wrapped(index, d.d[0], 0), 0)
     if isinstance(index, Expression):
         return taken_at(e, index, 0, "[]")
@@ -1376,7 +1376,7 @@ cdef int sort_dim(const Shapes* s, Dim* y) except -1:
     if axis >= s.x[0].nd:
         raise DimensionError(f"d must be an axis of x, from 0 to {<int>s.x[0].nd - 1}")
     if s.attrs[1].u > s.x[0].d[axis]:
-        raise DimensionError(f"x has {s.x[0].d[axis]} elements along axis {axis}, {s.attrs[1].u} are asked for")
+        raise DimensionError(f"k is {s.attrs[1].u}, but axis {axis} of x has {s.x[0].d[axis]} elements")
     same_dim(s, y)
     y.d[axis] = s.attrs[1].u
     return 0
@@ -1568,7 +1568,7 @@ cdef Expression ordered(const Op* op, object x, object axis, object count, uint3
     else:
         k = whole(count, name, "k")
         if k < 0:
-            raise DimensionError(f"{name}: k is {k}, which is not a number of elements")
+            raise DimensionError(f"{name}: k must be a number of elements, not {k}")
         extra.attrs[1].u = <uint32_t>k
     extra.attrs[2].u = order
     extra.attrs[3].u = chooser
@@ -1658,7 +1658,7 @@ cdef int continuations_dim(const Shapes* s, Dim* y) except -1:
     if beams == 0 or s.bd % beams:
         raise DimensionError(f"{s.bd} lines are not {beams} beams")
     if count > n * (s.bd // beams) or beams * count > 0xFFFFFFFF:
-        raise DimensionError(f"{count} places are asked for, of {n * (s.bd // beams)}")
+        raise DimensionError(f"k is {count}, but a line has {n * (s.bd // beams)} scores")
     need_positions(s.x[1], n)                       # numbers of places and lines are floats in the result
     need_positions(s.x[1], s.bd)
     y.nd = 1

@@ -85,7 +85,7 @@ def deal(examples: Sequence[int], ranks: int, cost: Callable[[int], float]) -> l
 
 
 class Shard(Generic[T]):
-    """This rank's share of some data, in the order of an epoch; made by `shard`.
+    """The share of this rank in some data, in the order of an epoch; made by `shard`.
 
     Each iteration is one epoch. The order of the whole data depends only on seed and epoch; rank r of n gets the items
     r, r + n, r + 2n, ... of it, one by one or in lists of `batch_size`. With a cost, the items of one step are
@@ -280,7 +280,7 @@ def shard(
     if cost is not None and not callable(cost):
         raise TypeError(f"shard: cost must be a function of an item, not {type(cost).__name__}")
     if cost is not None and batch_size is None:
-        raise ValueError("shard: cost goes with batch_size: single items cannot be dealt otherwise")
+        raise ValueError("shard: cost= needs batch_size=: without batches, items are not divided by cost")
     check_items("shard", data)
     by_number = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping)
     sequence = cast("Sequence[T]", data) if by_number else list(data)

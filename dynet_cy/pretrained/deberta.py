@@ -1,4 +1,4 @@
-"""DeBERTa, versions 2 and 3: attention to contents and distances apart."""
+"""DeBERTa, versions 2 and 3: separate attention to contents and distances."""
 
 from __future__ import annotations
 

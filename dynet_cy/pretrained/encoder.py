@@ -419,7 +419,7 @@ class Encoder(Pretrained):
         return self.mixtures[count]
 
     def pooled(self, x: Expression) -> Expression:
-        """The vector of a text as BERT's next sentence prediction reads it: the tanh of a linear layer of the first
+        """The pooled vector of a text, as for BERT's next sentence prediction: the tanh of a linear layer of the first
         column.
 
         Args:

@@ -35,7 +35,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def in_text(function: _Function) -> _Function:
-    """Let errors of a function say what to write for an argument that `transformers` has."""
+    """Add advice for arguments of `transformers` to the errors of a function."""
     return known_arguments(function, "text")
 
 

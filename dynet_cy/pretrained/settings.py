@@ -1,4 +1,4 @@
-"""The settings of encoders, read from `config.json` under the names that an architecture has for them."""
+"""Settings of encoders, read from `config.json` under the names of the architecture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time of graphs: for each operation the number of nodes, the number of calls, and the time.
+"""Profiles: the number of nodes, the number of calls and the time of each operation.
 
 ``--dynet-profiling 1``, or ``dynet_cy.config.set(profiling=1)``, measures from then on and writes a report to stderr
 when the process ends; with 2 every batch is listed as well, after it has run.  From a program::
@@ -165,7 +165,7 @@ class ScopeProfile(NamedTuple):
 
 
 class RequestProfile(NamedTuple):
-    """The passes caused by one line of the program, which read values that were not computed yet.
+    """The passes caused by one line of the program, which read values before they were computed.
 
     Attributes:
         file, line, function: where it is; empty and 0 if no line of Python asked
@@ -292,7 +292,7 @@ class Profile(list["OpProfile"]):
 
     @property
     def outside(self) -> float:
-        """Seconds outside of operations, and of what `beside` lists: the program's own Python. Without a timeline the
+        """Seconds in the program's own Python, outside of operations and the kinds in `beside`. Without a timeline the
         making of nodes, scheduling and updates are in it, too.
 
         Example:

@@ -1,4 +1,4 @@
-"""The base class of builders of recurrent networks: parameters and their expressions, states, dropout masks."""
+"""The base class of RNN builders: parameters, states, dropout masks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of nodes within the batches of a plan, so that a later batch finds its arguments side by side.
+"""Orders nodes within batches, so that a later batch finds its arguments side by side.
 
 Results of a batch are adjacent in memory, in the order of its nodes.  A batch that uses them reads them in place if it
 uses them in that order, without gaps; otherwise they are copied first.  On a device that is a launch, and so is adding

@@ -1,4 +1,4 @@
-"""Fleeting values of a plan: which batches have values that no backward reads and the program cannot ask for.
+"""Finds fleeting values of a plan: no backward reads them, and the program cannot request them.
 
 A batch is fleeting if
 

@@ -1,4 +1,4 @@
-"""Joining of batches in backward, and their order; see joining.pxd.
+"""Joins batches of several forward passes for backward, and orders them; see joining.pxd.
 
 An agenda decides, as in `schedule/plan`, but it schedules batches instead of nodes, and begins at the loss: a batch
 is ready when all users of its values have run backward.  Batches that cannot be joined run as soon as they are ready.

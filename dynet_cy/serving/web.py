@@ -1,4 +1,4 @@
-"""A web application around a function that answers texts, such as that of a `serving.Server`."""
+"""A web application around a function from text to text, such as a `serving.Server`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates of parameters in the memory of the host, by rules in C and in Python."""
+"""Updates of parameters on the host, by rules in C and in Python."""
 
 import numpy as np
 

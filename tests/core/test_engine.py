@@ -53,7 +53,9 @@ def test_counts_that_there_are_not(wrong: str) -> None:
         engine.stats(wrong)
 
 
-@pytest.mark.parametrize("wrong", ["", "plan", "schedule.plan", "no_module.most", "schedule.plan.made", "gpu.x", "gpu."])
+@pytest.mark.parametrize(
+    "wrong", ["", "plan", "schedule.plan", "no_module.most", "schedule.plan.made", "gpu.x", "gpu."]
+)
 def test_numbers_that_there_are_not(wrong: str) -> None:
     with pytest.raises(KeyError, match=f"there is no '{wrong}' to tune; similar names: "):
         engine.tune(wrong, 0)

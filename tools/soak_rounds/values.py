@@ -1,4 +1,4 @@
-"""Rounds of values and gradients: schedules, plans, anomalies, lack of memory, reverts, mistakes, builders, changes."""
+"""Rounds on values and gradients: schedules, plans, anomalies, lack of memory, reverts, mistakes, builders."""
 
 from __future__ import annotations
 
