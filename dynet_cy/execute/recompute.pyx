@@ -20,6 +20,7 @@ from libc.math cimport NAN
 from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
+from dynet_cy.core.engine cimport add_count
 from dynet_cy.core.threads cimport Number, add_to
 from dynet_cy.execute.accumulation cimport finish_background
 from dynet_cy.execute.gradients cimport run_backward
@@ -42,7 +43,8 @@ from dynet_cy.schedule.dropping cimport UNREAD_AGAIN, plan_stretches
 cdef enum:
     FAILED = 2                      # of a resident stretch: its values are there, what else it needs may be lost
 
-cdef Number n_again = 0             # nodes computed again since `reset`
+cdef Number nodes_again = 0         # nodes computed again
+add_count("execute.recompute.nodes", &nodes_again)
 
 
 # ---- forward ---------------------------------------------------------------------------
@@ -641,15 +643,4 @@ cdef void unmark(Graph* g) noexcept nogil:
 # ---- counts ----------------------------------------------------------------------------
 
 cdef void count_again(uint32_t nodes) noexcept nogil:
-    add_to(&n_again, nodes)
-
-
-def counts() -> int:
-    """The number of nodes that were computed again since `reset`."""
-    return n_again
-
-
-def reset():
-    """Count from zero again."""
-    global n_again
-    n_again = 0
+    add_to(&nodes_again, nodes)

@@ -8,7 +8,9 @@ as for the CPU.  A pass writes only tables to its own arenas, so the other arena
 from libc.stdint cimport uint8_t, uint32_t, uintptr_t
 from libc.string cimport memcpy, memset
 
+from dynet_cy.core.engine cimport add_tunable
 from dynet_cy.core.tensor cimport Tensor, rows_of, total_of
+from dynet_cy.core.threads cimport Number
 from dynet_cy.execute.gradient_memory cimport come_back, end_lending, take_back
 from dynet_cy.execute.gradients cimport (
     add_collected, backward_call, backward_each, collected_of, multiply_collected,
@@ -548,7 +550,8 @@ cdef enum:
     MOST_COLLECTED = 1 << 21
     ENOUGH_COLUMNS = 256
 
-cdef size_t most_collected = MOST_COLLECTED
+cdef Number most_collected = MOST_COLLECTED
+add_tunable("gpu.commands.most_collected", &most_collected)
 
 # The factors of one call.
 cdef struct FactorPart:
@@ -618,21 +621,6 @@ cdef void let_factors_go(Walk* w, const FactorPart* part) noexcept nogil:
 cdef int after_batch(Walk* w, const Batch* batch) noexcept nogil:
     cdef const Pass* s = pass_of(w)
     return finish(w) if s.collected_bytes > most_collected and s.most_columns >= <size_t>ENOUGH_COLUMNS else 0
-
-
-def set_most_collected(size_t n) -> int:
-    """Set how many bytes of gradients are kept as factors of the gradients of weights: for tests.
-
-    Args:
-        n: the new number.
-
-    Returns:
-        The number before.
-    """
-    global most_collected
-    before = most_collected
-    most_collected = n
-    return before
 
 
 cdef int multiply(Walk* w, Collected* x) noexcept nogil:

@@ -22,20 +22,8 @@ def share_cpus(processes: int) -> None:
 def threads() -> int:
     """The number of threads that compute one product."""
 
-def jobs() -> int:
-    """The number of products computed by several threads so far."""
-
-def set_far(nanoseconds: int) -> None:
-    """Set from how many nanoseconds for a message and its answer on threads do only large jobs; 250 at first."""
-
-def is_measured() -> bool:
-    """Whether a message and its answer have been measured since `set_far`."""
-
 def is_far() -> bool:
     """Whether threads do only large jobs now."""
-
-def background_runs() -> int:
-    """The number of times that a thread computed weight gradients in the background."""
 
 def stop() -> None:
     """End the threads."""

@@ -1667,12 +1667,12 @@ cdef int continuations_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef struct Place:
+cdef struct Continuation:
     float sum
     uint32_t line, at
 
 
-cdef inline bint place_is_better(const Place* a, const Place* b) noexcept nogil:
+cdef inline bint continuation_is_better(const Continuation* a, const Continuation* b) noexcept nogil:
     """Whether a comes before b: by its sum, or if they are equal by its line and place."""
     if goes_first(a.sum, b.sum, BEST_FIRST):
         return True
@@ -1681,17 +1681,17 @@ cdef inline bint place_is_better(const Place* a, const Place* b) noexcept nogil:
     return a.line < b.line or (a.line == b.line and a.at < b.at)
 
 
-cdef void sift_place(Place* heap, size_t n, size_t i) noexcept nogil:
+cdef void sift_continuation(Continuation* heap, size_t n, size_t i) noexcept nogil:
     """Move element i of a heap down to its place; the worst is on top."""
-    cdef Place moved = heap[i]
+    cdef Continuation moved = heap[i]
     cdef size_t child
     while True:
         child = 2 * i + 1
         if child >= n:
             break
-        if child + 1 < n and place_is_better(&heap[child], &heap[child + 1]):
+        if child + 1 < n and continuation_is_better(&heap[child], &heap[child + 1]):
             child += 1
-        if not place_is_better(&moved, &heap[child]):
+        if not continuation_is_better(&moved, &heap[child]):
             break
         heap[i] = heap[child]
         i = child
@@ -1708,18 +1708,18 @@ cdef inline float below(float worst, float total) noexcept nogil:
     return <float>(<double>worst - total - 2e-7 * (fabs(<double>worst) + fabs(<double>total)))
 
 
-cdef void continuations_of_line(const float* x, size_t n, float total, uint32_t line, Place* heap, size_t count,
+cdef void continuations_of_line(const float* x, size_t n, float total, uint32_t line, Continuation* heap, size_t count,
                                 size_t* filled) noexcept nogil:
     """Put the places of a line into the heap of the best `count` ones."""
     cdef size_t k = 0, i
     cdef float bound
     while k < n and filled[0] < count:
-        heap[filled[0]] = Place(sum_with(x[k], total), line, <uint32_t>k)
+        heap[filled[0]] = Continuation(sum_with(x[k], total), line, <uint32_t>k)
         filled[0] += 1
         k += 1
         if filled[0] == count:
             for i in range(count // 2, 0, -1):
-                sift_place(heap, count, i - 1)
+                sift_continuation(heap, count, i - 1)
     while k < n:
         bound = below(heap[0].sum, total)
         if bound == bound:                          # most elements are passed over as vectors
@@ -1727,8 +1727,8 @@ cdef void continuations_of_line(const float* x, size_t n, float total, uint32_t 
             if k == n:
                 break
         if goes_first(sum_with(x[k], total), heap[0].sum, BEST_FIRST):  # of equal ones, the first stays
-            heap[0] = Place(sum_with(x[k], total), line, <uint32_t>k)
-            sift_place(heap, count, 0)
+            heap[0] = Continuation(sum_with(x[k], total), line, <uint32_t>k)
+            sift_continuation(heap, count, 0)
         k += 1
 
 
@@ -1736,8 +1736,8 @@ cdef void continuations_forward(const Call* c) noexcept nogil:
     cdef uint32_t beams = c.attrs[0].u, line = 0, lines = max(c.x[0].dim.bd, c.x[1].dim.bd)
     cdef size_t n = size_of(&c.x[0].dim), count = c.attrs[1].u, filled, i
     cdef uint32_t beam
-    cdef Place* heap = <Place*>c.work
-    cdef Place worst
+    cdef Continuation* heap = <Continuation*>c.work
+    cdef Continuation worst
     cdef float* y = c.y.v
     cdef bint ends
     for beam in range(beams):
@@ -1749,7 +1749,7 @@ cdef void continuations_forward(const Call* c) noexcept nogil:
             worst = heap[0]
             heap[0] = heap[i - 1]
             heap[i - 1] = worst
-            sift_place(heap, i - 1, 0)
+            sift_continuation(heap, i - 1, 0)
         for i in range(count):
             ends = heap[i].at == c.attrs[2].u
             y[0] = heap[i].sum
@@ -1761,7 +1761,7 @@ cdef void continuations_forward(const Call* c) noexcept nogil:
 
 
 cdef size_t continuations_work(const Call* c, int i) noexcept nogil:
-    return c.attrs[1].u * sizeof(Place) // sizeof(float) if i < 0 else 0
+    return c.attrs[1].u * sizeof(Continuation) // sizeof(float) if i < 0 else 0
 
 
 cdef Op* CONTINUATIONS = register(b"continuations", b"x totals", continuations_dim, continuations_forward, NULL)

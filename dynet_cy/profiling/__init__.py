@@ -34,6 +34,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from dynet_cy.core import engine as _engine
 from dynet_cy.execute import watch as _watch
 from dynet_cy.graph import origin as _origin
 from dynet_cy.graph import timeline as _timeline
@@ -51,7 +52,6 @@ from dynet_cy.profiling.memory import time_text as _time_text
 from dynet_cy.profiling.memory import value_rows as _value_rows
 from dynet_cy.profiling.report import tables, write_report
 from dynet_cy.profiling.timelines import FileName, join_timelines, write_timeline
-from dynet_cy.schedule import plan as _plan
 
 __all__ = [
     "LineProfile",
@@ -483,7 +483,7 @@ class Profile(list["OpProfile"]):
             numbers = (x.passes, x.values, x.nodes, x.seconds, x.waited, x.graphs)
             requests.append(RequestProfile(file, line, function, *numbers, x.of_map))
         self.requests = sorted(requests, key=lambda row: -row.seconds)
-        self.schedules, self.reused = _plan.counts()
+        self.schedules, self.reused = _engine.stats("schedule.plan").values()
         self.memory = _usage.peak()
         return self
 
@@ -528,7 +528,7 @@ def measure(lines: bool = False, timeline: bool = False) -> Iterator[Profile]:
     before = _watch.level()
     result = Profile()
     _watch.reset()
-    _plan.reset()
+    _engine.stats("schedule.plan", reset=True)
     if timeline:
         _timeline.switch(True)
     _watch.set_level(max(before, 1))
