@@ -3,7 +3,7 @@
     nox --list
     nox -s lint peer                  # these steps, one after the other
     nox -s sanitize -- tests/core     # a part of a step: what follows "--" goes to pytest
-    .ci/run                           # all steps but arm, several at a time
+    .ci/run                           # all steps but arm, several at a time, those that take longest first
 
 Every step works on a fresh copy of the last commit, in a virtual environment of its own: changes that are not committed
 are left out. C is compiled through ccache if there is one. Steps that need what a machine may lack (CUDA, `setarch -R`)
@@ -80,7 +80,7 @@ Step = Callable[[nox.Session], None]
 def step(version: str | None = None, **options: str | bool) -> Callable[[Step], Step]:
     """Make a session of a function, with a Python of that version, or with python3 where it is not installed.
 
-    It tells its CPU seconds, and may run beside the others. README's tests take longest: other steps give way to them.
+    It tells its CPU seconds, and may run beside the others, which give way to the two that take longest.
     """
     python = version and find_python(version)
 
@@ -89,7 +89,7 @@ def step(version: str | None = None, **options: str | bool) -> Callable[[Step], 
         def run(session: nox.Session) -> None:
             if version and not python:
                 session.warn(f"no Python {version} here: python3 takes its place")
-            if not session.name.startswith("readme"):
+            if function.__name__ not in ("readme_tests", "sanitize"):
                 os.setpriority(os.PRIO_PROCESS, 0, max(5, os.getpriority(os.PRIO_PROCESS, 0)))
             before = cpu_seconds()
             try:
@@ -178,39 +178,33 @@ def library(session: nox.Session, name: str) -> str:
     return session.run(*compiler, f"-print-file-name={name}", external=True, silent=True, log=False).strip()
 
 
-@step(venv_backend="none")
-def readme_main(session: nox.Session) -> None:
-    """README's first command: install with the examples, train a tagger."""
-    readme(session, clone(session, session.name), MAIN)
-
-
-@step(venv_backend="none")
-def readme_tests(session: nox.Session) -> None:
-    """README's second command: install with the tests, run all."""
-    tree = WORK / session.name
-    # What is compiled for other steps is not compiled again.
-    shutil.copytree(built(session)[0], tree, symlinks=True, ignore=shutil.ignore_patterns(".venv", "*.whl"))
-    readme(session, tree, " ".join([TESTS, *map(shlex.quote, session.posargs)]))
-
-
 @step("3.13")
 def sanitize(session: nox.Session) -> None:
     """Addresses and undefined behaviour; what has been given back to an arena is filled with NaN besides.
 
     Fibers too: fibers.pyx tells the sanitizer of each switch, and frames lie on the stack itself. Left out is what can
-    find nothing more here than in readme_tests and sdist, where it runs: programs (examples, benchmarks, pages), texts
-    and tables, what compares with packages that are not installed, the numbers of the same calls that
-    tests/ops/test_ops.py makes (tests/ops/test_ieee.py), what compilers and OpenBLAS make of it (tests/kernels:
-    test_machine_code.py, and test_products.py, whose products test_pool.py cuts too), and how processes are launched,
-    supervised and started again, which is all Python: what they do in C when another one dies is in
-    parallel/test_failures.py.
+    find nothing more here than in readme_tests and sdist, where it runs: programs (examples, projects, benchmarks,
+    pages), texts and tables, data, files and web pages, which are all Python, as are layers and pretrained models,
+    whose ops have tests of their own; emulated kernels of GPUs, which are not compiled with sanitizers; second
+    derivatives, made of the ops of tests/ops; what compares with packages that are not installed, the numbers of the
+    same calls that tests/ops/test_ops.py makes (tests/ops: odd, long and large ones, and those that need not be read),
+    what compilers and OpenBLAS make of it (tests/kernels: test_machine_code.py, and test_products.py, whose products
+    test_pool.py cuts too), and how processes are launched, supervised and started again: what they do in C when another
+    one dies is in parallel/test_failures.py.
     """
     plain_only = [
-        *("examples", "benchmarks", "compat", "onnx", "peer", "typing", "test_commands.py", "loggers"),
-        *("test_custom_op_page.py", "test_debugging_page.py", "test_derived.py", "test_docstrings.py"),
+        *("examples", "projects", "benchmarks", "compat", "onnx", "peer", "typing", "loggers", "pretrained", "gpu"),
+        *("test_custom_op_page.py", "test_debugging_page.py", "test_derived.py", "test_docstrings.py", "test_pages.py"),
         *("test_layering.py", "test_platforms.py", "test_project.py", "test_tutorials.py", "test_your_own_data.py"),
-        *("ops/test_ieee.py", "kernels/test_machine_code.py", "kernels/test_products.py", "parallel/test_data.py"),
-        *("parallel/test_launch.py", "parallel/test_restarts.py", "parallel/test_resume.py"),
+        *("test_cannot_run.py", "test_quick.py", "test_port.py", "test_starting.py", "core/test_equivalents.py"),
+        *(f"test_data_{name}.py" for name in ("environments", "layouts", "metrics", "positions", "readers")),
+        *(f"files/test_{name}.py" for name in ("missing", "pickles", "places", "replacing", "written_is_read")),
+        *(f"nn/test_{name}.py" for name in ("columns", "convolution_layers", "image_layers", "layer_construction")),
+        *(f"nn/test_{name}.py" for name in ("layer_names", "layer_texts", "norm_epsilon", "word_vectors")),
+        *("serving/test_web.py", "derivatives/test_second_order.py", "test_commands.py", "test_silent_mistakes.py"),
+        *(f"ops/test_{name}.py" for name in ("ieee", "long_sums", "long_sums_of_ops", "offsets", "unread")),
+        *("kernels/test_machine_code.py", "kernels/test_products.py"),
+        *(f"parallel/test_{name}.py" for name in ("data", "launch", "restarts", "resume")),
     ]
     tree = clone(session, session.name)
     session.chdir(tree)
@@ -232,13 +226,22 @@ def sanitize(session: nox.Session) -> None:
     )
 
 
+@step(venv_backend="none")
+def readme_tests(session: nox.Session) -> None:
+    """README's second command: install with the tests, run all."""
+    tree = WORK / session.name
+    # What is compiled for other steps is not compiled again.
+    shutil.copytree(built(session)[0], tree, symlinks=True, ignore=shutil.ignore_patterns(".venv", "*.whl"))
+    readme(session, tree, " ".join([TESTS, *map(shlex.quote, session.posargs)]))
+
+
 @step("3.9")
 def sdist(session: nox.Session) -> None:
     """What is in an archive of the source, with the oldest Python and NumPy, and -O1.
 
-    Without the tests of kernels, ops and devices, seven of ten, which know neither: they run in readme_tests,
-    and nearly all on -O1 in sanitize. What Cython reads is byte for byte that of the clone, so its C may come from
-    there, but for one package: Cython runs with the oldest Python too.
+    Without the tests of kernels, ops, schedules, memory and devices, eight of ten, which know neither: they run in
+    readme_tests, and nearly all on -O1 in sanitize. What Cython reads is byte for byte that of the clone, so its C may
+    come from there, but for one package: Cython runs with the oldest Python too.
     """
     source = clone(session, "source")
     unpacked = WORK / "unpacked"
@@ -257,7 +260,12 @@ def sdist(session: nox.Session) -> None:
     with shared_c(unpacked):
         shutil.rmtree("build/cython/dynet_cy/schedule", ignore_errors=True)
         session.install(".[test]", "numpy==1.26.*", env={"DYNET_CY_OPT": "-O1"})
-    apart = ("kernels", "ops", "derivatives", "gpu")
+    apart = [
+        *("kernels", "ops", "derivatives", "gpu", "schedule", "execute", "sweeps", "core/test_interrupts.py"),
+        *("serving/test_fibers_changes.py", "compat/test_gpu_asked_for.py", "test_soak.py", "test_soak_serving.py"),
+        *("projects", "examples/test_parallel_examples.py"),
+        *(f"parallel/test_{name}.py" for name in ("async", "equality", "failures", "lazy_in_processes")),
+    ]
     run_tests(session, "-m", "not slow", *(f"--ignore=tests/{name}" for name in apart), *session.posargs)
 
 
@@ -267,19 +275,27 @@ def gpu(session: nox.Session) -> None:
 
     Some programs run once more while all that kernels read and write is checked, and memory that is given back is NaN.
 
-    PyCUDA's wheel is kept from run to run. Tests of single kernels use no driver, and set the order of threads
-    themselves: they run in readme_tests.
+    PyCUDA's wheel is kept from run to run. Tests of single kernels and of the emulation set all of that themselves:
+    they run in readme_tests.
     """
     if not (CUDA / "include/cuda.h").exists():
         session.skip(f"PyCUDA is built with the CUDA headers, and there are none in {CUDA}/include (CUDA_ROOT)")
     installed(session, "test")
     session.run("bash", "tools/gpu/install_pycuda.sh", "python", external=True)
-    tests = session.posargs or ["tests/gpu", "--ignore-glob=*/test_kernels_*.py"]
+    tests = session.posargs or ["tests/gpu", "--ignore-glob=*/test_kernels_*.py", "--ignore-glob=*_emulated.py"]
     run_tests(session, *tests, passed=100, DYNET_CY_GPU_EMULATED="1", EMU_STRICT="1", EMU_ORDER="reverse")
     if not session.posargs:
         files = [f"tests/gpu/test_{name}_gpu.py" for name in ("fusion", "launches", "lazy_rows", "training")]
         checks = {"EMU_STRICT": "1", "EMU_ACCESSES": "1", "DYNET_CY_POISON": "1"}
         run_tests(session, *files, passed=100, DYNET_CY_GPU_EMULATED="1", **checks)
+
+
+@step(venv_backend="none")
+def readme_main(session: nox.Session) -> None:
+    """README's first command: install with the examples, train a tagger."""
+    tree = clone(session, session.name)
+    with shared_c(tree):
+        readme(session, tree, MAIN)
 
 
 @step("3.13")
@@ -340,13 +356,12 @@ def site(session: nox.Session) -> None:
 def extras(session: nox.Session) -> None:
     """What needs packages that the tests do without: ONNX files are run, curves drawn, and written for other tools.
 
-    Encoders are read from files and written to ONNX; what compares them with transformers needs PyTorch besides, and is
-    skipped.
+    Of pretrained models, what ONNX makes of them.
     """
     names = "test,onnx,pretrained,curves,tensorboard,wandb,mlflow,notebook"
     installed(session, names, "onnxruntime>=1.15")
-    tests = session.posargs or ["tests/onnx", "tests/loggers", "tests/pretrained"]
-    if skipped := [why for why in run_tests(session, *tests, passed=10) if "transformers" not in why]:
+    tests = session.posargs or ["tests/onnx", "tests/loggers", "tests/pretrained", "-k", "onnx or loggers"]
+    if skipped := run_tests(session, *tests, passed=10):
         session.error(f"skipped for want of a package: {skipped}")
 
 

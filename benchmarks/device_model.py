@@ -1,4 +1,4 @@
-"""A model of a device: the time of an update from what it makes the host and the device do.
+"""A model of a device: estimates the time of an update from the work of host and device.
 
     python benchmarks/device_model.py          # its costs, and its error for each row that it was fitted to
 

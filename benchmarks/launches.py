@@ -85,13 +85,11 @@ def measure(name: str, form: str, tiny: bool = False, timed: bool = False) -> di
             kinds of updates, "gflop" and "convolves".
 
     Returns:
-        Nodes and batches of the graph, and the counts of `dynet_cy.gpu.driver.counts` for a "fresh" and for a
+        Nodes and batches of the graph, and the counts of `dynet_cy.core.engine.stats` for a "fresh" and for a
         "repeated" update.
     """
     import dynet_cy as dy
-    from dynet_cy.gpu.driver import counts
-    from dynet_cy.gpu.fused import set_limits as limit_fused
-    from dynet_cy.gpu.graphs import set_limits
+    from dynet_cy.core import engine
 
     workload = workloads.load(name, tiny)
     found: dict[str, Any] = {"program": name, "form": form}
@@ -103,18 +101,14 @@ def measure(name: str, form: str, tiny: bool = False, timed: bool = False) -> di
         def count(kind: str, before: int) -> None:
             for _ in range(before):
                 run(False)
-            start = counts(0)
+            start = engine.stats("gpu.0")
             run(False)
-            found[kind] = {key: n - start[key] for key, n in counts(0).items()}
+            found[kind] = {key: n - start[key] for key, n in engine.stats("gpu.0").items()}
             if timed:
                 found["host"][kind] = least_time(run)
 
-        limits, fused = set_limits(0, 0), limit_fused(64, 0)
-        try:
+        with engine.tuned({"gpu.graphs.most_graphs": 0, "gpu.fused.least_saved": 0}):
             count("fresh", WARM_UP)
-        finally:
-            set_limits(*limits)
-            limit_fused(*fused)
         count("repeated", SIGHTS)
         found["nodes"] = len(dy.cg().op_names())
         found["batches"] = dy.cg().n_batches()

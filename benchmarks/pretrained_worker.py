@@ -1,4 +1,4 @@
-"""Programs on pretrained models in one library: a process that runs a round for each line of its standard input.
+"""A worker process for pretrained models in one library: runs a round for each line of its standard input.
 
     python pretrained_worker.py LIBRARY FORM PROGRAM THREADS DATA
 

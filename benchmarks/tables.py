@@ -18,6 +18,7 @@ from functools import partial
 import numpy as np
 
 import dynet_cy as dy
+from dynet_cy.core import engine
 
 TRAINERS = ("SimpleSGDTrainer", "MomentumSGDTrainer", "RMSPropTrainer", "AdamTrainer", "AmsgradTrainer")
 UPDATES = 1_100  # more than can be deferred before all rows get them
@@ -82,11 +83,8 @@ def main() -> None:
     for name in options.trainers:
         found = {"used": run(name, True), "all": run(name, False)}
         if options.gpu:
-            from dynet_cy.gpu.lazy import set_least_lazy
-
-            before = set_least_lazy(2**63)
-            found["all, the whole table"] = run(name, False)
-            set_least_lazy(before)
+            with engine.tuned({"gpu.lazy.least": 2**63}):
+                found["all, the whole table"] = run(name, False)
         if first:
             for which, numbers in found.items():
                 print(f"| {name} | {which} | " + " | ".join(f"{x:.1f}" for x in numbers) + " |")

@@ -1,4 +1,4 @@
-"""One library in one form: a process that runs a round of a workload for each line of its standard input.
+"""A worker process for one library: runs a round of a workload for each line of its standard input.
 
     python worker.py LIBRARY FORM WORKLOAD [THREADS] [--device NAME] [--repeat N] [--count N] [--tiny]
 

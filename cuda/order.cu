@@ -3,6 +3,7 @@
 // Sorting along an axis, cumulative products and cumulative sums of exponentials. Lines of x lie along the middle one of
 // three axes.
 #include "lines.cuh"
+#include "refused.cuh"
 
 // The order of a sort: bits, as in dynet_cy/ops/select.pyx.
 enum { DESCENDING = 1, NAN_FIRST = 2, BEST_FIRST = DESCENDING | NAN_FIRST };
@@ -41,10 +42,14 @@ static __device__ inline size_t merged_place(const Ranked *runs, size_t length, 
     return low + i - middle;  // start, and the elements before it: up to i in its own run, up to `low` in the other
 }
 
-// Write the element of rank k of a line. Without `where`, y gets its position in x instead of its value.
-static __device__ __forceinline__ void put_ranked(Ranked one, size_t e, size_t k, size_t inner, size_t outer, size_t count,
+// Write the element of rank k of a line. Without `where`, y gets its position in x instead of its value. `function`, if
+// it is not 0, refuses a NaN that comes first.
+static __device__ __forceinline__ void put_ranked(Ranked one, size_t e, size_t k, size_t inner, size_t length, size_t outer,
+                                                  size_t count, uint32_t function, dy_refused_index *refused,
                                                   uint32_t *where, float *y) {
     if (k >= count) return;
+    if (k == 0 && function && one.x != one.x)
+        refuse(refused, function, e / (inner * outer), line_at(e, inner, length, outer, 0) + one.at * inner, 0, one.x);
     size_t to = line_at(e, inner, count, outer, inner * count * outer) + k * inner;
     if (where) {
         y[to] = one.x;
@@ -68,8 +73,9 @@ static __device__ __forceinline__ void put_ranked(Ranked one, size_t e, size_t k
  *  forward: order(gpu, c, NULL) */
 // Sort each tile of each line; into y, or, if a line has several tiles, into `runs`.
 extern "C" __global__ void sort_tiles(size_t lines, size_t inner, size_t length, size_t outer, size_t count,
-                                      int order, const float *__restrict__ x, size_t stride_x, void *runs,
-                                      uint32_t *where, float *y) {
+                                      int order, uint32_t function, dy_refused_index *refused,
+                                      const float *__restrict__ x, size_t stride_x, void *runs, uint32_t *where,
+                                      float *y) {
     __shared__ Ranked buffers[2][TILE];
     size_t tiles = (length + TILE - 1) / TILE;
     for (ROWS(t, lines * tiles)) {
@@ -87,7 +93,7 @@ extern "C" __global__ void sort_tiles(size_t lines, size_t inner, size_t length,
         }
         for (LANES(i, n)) {
             if (tiles > 1) ((Ranked *)runs)[e * length + first + i] = now[i];
-            else put_ranked(now[i], e, i, inner, outer, count, where, y);
+            else put_ranked(now[i], e, i, inner, length, outer, count, function, refused, where, y);
         }
         __syncthreads();  // the buffers may be written again
     }
@@ -95,13 +101,14 @@ extern "C" __global__ void sort_tiles(size_t lines, size_t inner, size_t length,
 
 // Merge sorted runs of `width` elements in pairs: into `to`, or, if that is NULL, into y.
 extern "C" __global__ void sort_merge(size_t lines, size_t inner, size_t length, size_t outer, size_t count, int order,
-                                      size_t width, const void *runs, void *to, uint32_t *where, float *y) {
+                                      uint32_t function, dy_refused_index *refused, size_t width, const void *runs,
+                                      void *to, uint32_t *where, float *y) {
     for (EACH(t, lines * length)) {
         size_t e = t / length, i = t - e * length;
         const Ranked *line = (const Ranked *)runs + e * length;
         size_t place = merged_place(line, length, width, i, order);
         if (to) ((Ranked *)to)[e * length + place] = line[i];
-        else put_ranked(line[i], e, place, inner, outer, count, where, y);
+        else put_ranked(line[i], e, place, inner, length, outer, count, function, refused, where, y);
     }
 }
 

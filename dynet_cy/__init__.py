@@ -309,7 +309,7 @@ __all__ += functions.__all__
 
 
 def _finish() -> None:
-    """What needs all names of the package; a function, so that its variables are not among them."""
+    """Set up what needs all names of the package; a function, so that its variables are not among them."""
     # Errors of names that other libraries have say what to write.
     globals().update(_equivalents.of_package(globals()))
     setattr(nn, "__getattr__", _equivalents.of_module("nn", nn.__name__))  # noqa: B010 - not for mypy

@@ -1,4 +1,4 @@
-"""What the names of a program of PyTorch, TensorFlow or DyNet are bound to, read from its syntax tree."""
+"""Reads from a syntax tree which names of PyTorch, TensorFlow or DyNet a program uses."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ class Program(ast.NodeVisitor):
                 self._kinds.setdefault(key, set()).add(kind)
 
     def _key(self, node: ast.Name | ast.Attribute) -> tuple[Scope, str]:
-        """Where the kinds of a name are: its function, or for an attribute of `self` its class."""
+        """The scope of a name: its function, or for an attribute of `self` its class."""
         if isinstance(node, ast.Name):
             return self._scope, node.id
         own = self.kind(node.value).startswith("self")
@@ -289,7 +289,7 @@ class Program(ast.NodeVisitor):
         return "tensor" if called in ("layer", "self layer") else ""
 
     def _made_by(self, name: str) -> str:
-        """What a call of a function or class gives."""
+        """The kind of the result of a function or class."""
         for beginning, kind in _PARTS:
             if name.startswith(beginning):
                 return kind

@@ -1,4 +1,4 @@
-"""The command lines of programs that train: the options that all of them have, and errors as messages."""
+"""Command lines of training programs: their common options, and errors as messages."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class _SetSize(argparse.Action):
 
 
 def input_lines(file: str | os.PathLike[str] = "-", size: int = 64) -> Iterator[list[str]]:
-    """The lines of a text to process, in batches: one by one at a terminal, where a user waits for each answer.
+    """Read lines in batches; at a terminal one by one, since a user waits for each answer.
 
     Args:
         file: name of the file, in UTF-8; "-" for the standard input
@@ -185,7 +185,7 @@ def read_data(
     read: Callable[[Path], Sequence[T]],
     default: tuple[str, str] | Callable[[], Sequence[T]] | None = None,
 ) -> tuple[list[T], list[T]]:
-    """Training data and data for evaluation, by the options ``--train``, ``--dev`` and ``--limit``.
+    """Read training and evaluation data by the options ``--train``, ``--dev`` and ``--limit``.
 
     Args:
         args: what a `Parser` with these options has parsed
@@ -354,7 +354,7 @@ def _sentences_to_parse(file: str, column: str, tag_of: Mapping[str, str]) -> It
         yield read_conllu(file, required=[column])
         return
     if "" not in tag_of:
-        raise ValueError(f"{file}: the model knows no tags of plain words: give it CoNLL-U, or train it again")
+        raise ValueError(f"{file}: the model has no tagger for plain words: pass CoNLL-U, or train it again")
     for lines in input_lines(file):
         sentences = [words for words in map(str.split, lines) if words]
         tags: list[Any] = [{column.lower(): [tag_of.get(word.lower(), tag_of[""]) for word in s]} for s in sentences]

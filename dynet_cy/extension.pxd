@@ -11,7 +11,7 @@ from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply, apply1, apply1x, apply2, apply2x
 from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.ops.custom cimport check_headers
+from dynet_cy.ops.custom cimport add_cuda, check_headers
 from dynet_cy.ops.registry cimport (
     ALONE, BATCH, FLAT, LIST, SHARE, STACK, Backward, DimRule, Forward, Op, Shapes, register as register_here,
     same_dim,

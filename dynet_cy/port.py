@@ -1,4 +1,4 @@
-"""Lists what to check when you port a program of PyTorch, TensorFlow or DyNet: ``python -m dynet_cy.port FILE...``
+"""Lists places to check when you port a program from PyTorch, TensorFlow or DyNet: ``python -m dynet_cy.port FILE...``
 
 For a program of PyTorch or TensorFlow, it lists the places that would go on here with other numbers, with what they
 mean there and here and what to write (the table of `dynet_cy.strict`), and the names that are called otherwise here.
@@ -44,9 +44,9 @@ class Finding(NamedTuple):
     line: int
     """The number of the line; the first one is 1."""
     code: str
-    """What it has written there."""
+    """The program's text there."""
     says: tuple[tuple[str, str], ...]
-    """What to know, as pairs of a label ("PyTorch", "dynet_cy", "write") and a text."""
+    """The explanation, as pairs of a label ("PyTorch", "dynet_cy", "write") and a text."""
 
 
 def _is_bias(node: ast.expr) -> bool:
@@ -84,7 +84,7 @@ def _is_read_otherwise(row: Reading, node: ast.AST, program: Program) -> bool:
 
 
 def _name_here(node: ast.AST, program: Program) -> str:
-    """What an error of this library would say of a name, from the tables of equivalents."""
+    """Advice for a name, from the tables of equivalents."""
     if not isinstance(node, (ast.Attribute, ast.Name)) or not isinstance(getattr(node, "ctx", None), ast.Load):
         return ""
     dotted, name = program.dotted(node), last(node)
@@ -117,7 +117,7 @@ def _keywords_apart(node: ast.Call) -> Iterator[tuple[str, ast.keyword]]:
 
 
 def _keywords_here(node: ast.AST, program: Program) -> Iterator[tuple[ast.AST, str]]:
-    """What an error of this library would say of the arguments of a trainer's constructor."""
+    """Advice for the arguments of a trainer's constructor."""
     if isinstance(node, ast.Call) and program.kind(node) == "trainer":
         for name, keyword in _keywords_apart(node):
             yield keyword, advice("keyword", name)
@@ -252,7 +252,7 @@ def _of_dynet(tree: ast.AST, program: Program) -> Found:
 
 
 def findings(text: str, library: str = "") -> list[Finding]:
-    """The places of a program to look at, in the order of its lines.
+    """Places of a program to check, in the order of its lines.
 
     Args:
         text: the source.

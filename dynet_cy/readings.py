@@ -12,7 +12,7 @@ from typing import Any, Callable, NamedTuple
 
 
 class AmbiguityError(ValueError):
-    """In strict mode: an expression that PyTorch or NumPy would read as something else; see `dynet_cy.strict`.
+    """In strict mode, an expression would mean something else in PyTorch or NumPy; see `dynet_cy.strict`.
 
     Example:
         >>> A = dy.ones((2, 2))
@@ -25,7 +25,7 @@ class AmbiguityError(ValueError):
 
 
 class Use(NamedTuple):
-    """What a program has written: a function, method or operator with its arguments."""
+    """A use in a program: a function, method or operator with its arguments."""
 
     name: str
     args: tuple[Any, ...]
@@ -43,13 +43,13 @@ class Reading(NamedTuple):
     """A row of the table."""
 
     place: str
-    """What a program has written."""
+    """The use in a program."""
     there: str
-    """What it means in PyTorch and NumPy."""
+    """Its meaning in PyTorch and NumPy."""
     here: str
-    """What it means in dynet_cy."""
+    """Its meaning in dynet_cy."""
     write: str
-    """What to write for each of the two."""
+    """Code for each of the two meanings."""
     names: str = ""
     """The operators, functions and methods that `differs` is asked about, separated by two spaces."""
     differs: Callable[[Use], bool] | None = None

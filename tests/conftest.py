@@ -13,16 +13,15 @@ import numpy as np
 import pytest
 import starting
 from cannot_run import pytest_leave_out_cases, pytest_pycollect_makeitem  # noqa: F401 - hooks
-from limiting import pytest_configure, pytest_runtest_protocol  # noqa: F401 - hooks
+from limiting import pytest_configure, pytest_runtest_protocol, pytest_unconfigure  # noqa: F401 - hooks
 from quick import pytest_collection_modifyitems, pytest_ignore_collect  # noqa: F401 - hooks
 
 import dynet_cy as dy
 from dynet_cy import config
+from dynet_cy.core import engine
 from dynet_cy.graph.expressions import reset_random_seed as set_seed
 from dynet_cy.graph.expressions import set_autobatching
-from dynet_cy.kernels import pool
 from dynet_cy.memory import arena
-from dynet_cy.schedule import fleeting
 
 starting.install()
 
@@ -107,7 +106,7 @@ NEVER = 1 << 30
 @pytest.fixture(autouse=True, scope="session")
 def threads_are_near():
     """Makes threads share jobs wherever a virtual machine has placed their CPUs, so that jobs can be counted."""
-    pool.set_far(NEVER)
+    engine.tune("kernels.pool.far_from", NEVER)
 
 
 @pytest.fixture
@@ -156,31 +155,30 @@ def memory_left(memory_limit):
 @pytest.fixture
 def drops() -> Iterator[Callable[[bool], None]]:
     """Sets whether graphs drop what no backward reads, however little it is; those opened then fill it with NaN."""
-    before = arena.set_poison(False), fleeting.drop_small(False), fleeting.set_least(1 << 60)
-    least_spent = fleeting.set_least_spent(1)
 
     def switch(on: bool) -> None:
-        arena.set_poison(on)
-        fleeting.drop_small(on)
+        engine.tune("memory.arena.poisoning", on)
+        engine.tune("schedule.fleeting.small_too", on)
 
-    yield switch
-    arena.set_poison(before[0])
-    fleeting.drop_small(before[1])
-    fleeting.set_least(before[2])
-    fleeting.set_least_spent(least_spent)
+    at_first = {
+        "memory.arena.poisoning": 0,
+        "schedule.fleeting.small_too": 0,
+        "schedule.fleeting.least_of_plan": 1 << 60,
+        "schedule.fleeting.least_spent": 1,
+    }
+    with engine.tuned(at_first):
+        yield switch
 
 
 @pytest.fixture
 def values_stay() -> Iterator[None]:
     """For what runs backward again although parameters have changed: no backward uses memory of values."""
-    before = fleeting.set_least_spent(1 << 60)
-    yield
-    fleeting.set_least_spent(before)
+    with engine.tuned({"schedule.fleeting.least_spent": 1 << 60}):
+        yield
 
 
 @pytest.fixture
 def small_graphs_keep_all() -> Iterator[None]:
     """For what counts values or bytes: small graphs drop nothing, with DYNET_CY_DROP_SMALL=1 too."""
-    before = fleeting.drop_small(False)
-    yield
-    fleeting.drop_small(before)
+    with engine.tuned({"schedule.fleeting.small_too": False}):
+        yield

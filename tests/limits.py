@@ -10,7 +10,7 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy import config
-from dynet_cy.graph import thrift
+from dynet_cy.core import engine
 from dynet_cy.memory import arena
 
 MB = 2**20
@@ -19,12 +19,12 @@ MB = 2**20
 @pytest.fixture(autouse=True)
 def without_limit() -> Iterator[None]:
     """No limit, and what is assumed of passes at first, before each test of the module and after it."""
-    thrift.set_ratio(1.5)
+    engine.tune("graph.thrift.percent_of_values", 150)
     dy.renew_cg()
     yield
     dy.renew_cg()
     config.set(mem=0)
-    thrift.set_ratio(1.5)
+    engine.tune("graph.thrift.percent_of_values", 150)
 
 
 def limit(megabytes: float) -> None:

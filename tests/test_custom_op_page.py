@@ -33,8 +33,8 @@ def test_in_python(tmp_path: Path) -> None:
 def test_compiled(tmp_path: Path) -> None:
     pytest.importorskip("Cython")
     pytest.importorskip("setuptools")
-    (tmp_path / "fourths.pyx").write_text(blocks("cython")[0], encoding="utf-8")
-    (tmp_path / "setup.py").write_text(blocks("python")[1], encoding="utf-8")
+    (tmp_path / "fourths.pyx").write_text("".join(blocks("cython")), encoding="utf-8")
+    (tmp_path / "setup.py").write_text(blocks("python")[-1], encoding="utf-8")
     run(tmp_path, "setup.py", "build_ext", "--inplace")
     program = "import dynet_cy as dy, fourths; print(fourths.fourth(dy.inputVector([1, 2, 3])).vec_value())"
     assert run(tmp_path, "-c", program).strip() == "[1.0, 16.0, 81.0]"

@@ -487,7 +487,7 @@ def test_the_penn_treebank(tmp_path: Path) -> None:
         "(S (NP (NNP Ms.) (NNP Rivers)) (VP (VBZ is) (PP (-LRB- -LRB-) (PRT|ADVP x))) (. .))"
     )
     assert [parse_tree(str(tree)) for tree in (first, second, third)] == [first, second, third]
-    with pytest.raises(ValueError, match="Tree.simplified: nothing but traces"):
+    with pytest.raises(ValueError, match="Tree.simplified: the tree has only traces"):
         parse_tree("(S (NP (-NONE- *)))").simplified()
     path.write_text("(S\n(NP (DT A))\n(VP b)\n)\n(S c)\n")  # without indentation
     assert [str(tree) for tree in read_trees(path)] == ["(S (NP (DT A)) (VP b))", "(S c)"]

@@ -76,7 +76,7 @@ def test_schemes(tags: str, wanted: str) -> None:
 
 @pytest.mark.parametrize("tags", ["*) *", "(A* (B*", "(A* (B) *)"])
 def test_brackets_that_do_not_match(tags: str) -> None:
-    with pytest.raises(ValueError, match="within another one, or has no beginning"):
+    with pytest.raises(ValueError, match="inside another entity, or follows no beginning"):
         to_bio(tags.split())
 
 

@@ -78,7 +78,7 @@ def test_items_that_come_one_by_one() -> None:
     assert [batch for batch, _ in data] == [[0, 1, 2], [3, 4, 5], [6]]
     del data
     assert ended()
-    with pytest.raises(ValueError, match="processes has no work"):
+    with pytest.raises(ValueError, match="processes= needs data with indices"):
         dy.data.batches(iter([1]), 3, processes=1)
 
 

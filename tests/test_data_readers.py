@@ -117,7 +117,7 @@ def test_conllu_errors(tmp_path: Path, text: str, message: str) -> None:
 
 def test_conllu_arguments(tmp_path: Path) -> None:
     path = write(tmp_path / "t", FIRST)
-    with pytest.raises(ValueError, match="required: 'POS' is none of ID, FORM"):
+    with pytest.raises(ValueError, match="required: expected names from ID, FORM"):
         read_conllu(path, ["POS"])
     sentence = read_conllu(path)[0]
     assert sentence.column("UPOS") is sentence.upos

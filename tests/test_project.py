@@ -116,7 +116,7 @@ def test_readme_has_two_commands_and_ci_runs_them() -> None:
     assert "pytest" in found[1]
     noxfile = (ROOT / "noxfile.py").read_text(encoding="utf-8")
     assert "MAIN, TESTS = " in noxfile
-    assert "    readme(session, clone(session, session.name), MAIN)\n" in noxfile
+    assert "    readme(session, tree, MAIN)\n" in noxfile
     assert '    readme(session, tree, " ".join([TESTS, *map(shlex.quote, session.posargs)]))\n' in noxfile
 
 

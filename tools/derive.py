@@ -239,6 +239,7 @@ TYPES = {
 IMPORTS = {
     "Callable": ("collections.abc", "Callable"),
     "Iterable": ("collections.abc", "Iterable"),
+    "Mapping": ("collections.abc", "Mapping"),
     "Sequence": ("collections.abc", "Sequence"),
     "Any": ("typing", "Any"),
     "SupportsIndex": ("typing", "SupportsIndex"),
@@ -456,7 +457,7 @@ def functions_of_ops() -> Iterator[tuple[Path, str]]:
 
 
 def listed_functions() -> Iterator[str]:
-    """The same in docs/surface.md, with the first sentence of each module's docstring."""
+    """The functions in docs/surface.md, with the first sentence of each module's docstring."""
     for module, names in offered(FUNCTIONS).items():
         title = re.match(r'"""(.+?)\.', (FUNCTIONS / f"{module}.py").read_text(encoding="utf-8"))
         if title is None:
@@ -640,7 +641,7 @@ def layers() -> Iterator[tuple[Path, str]]:
 
 
 def listed_layers() -> Iterator[str]:
-    """The same in docs/surface.md, module by module."""
+    """The layers in docs/surface.md, module by module."""
     names = "; ".join(", ".join(f"`{name}`" for name in names) for names in offered(LAYERS).values())
     yield ""
     yield from wrapped(f"**Layers** ([layers.md](layers.md)): the module `nn`: {names}.", "")

@@ -1,4 +1,4 @@
-"""Docstrings of stubs: the first sentence of those of the compiled module, which editors show beside the types.
+"""Docstrings of stubs: the first sentence of each compiled docstring, which editors show beside the types.
 
 They do not find the docstrings of a compiled module themselves: they read stubs and Python sources only.
 """

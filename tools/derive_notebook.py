@@ -9,12 +9,17 @@ from typing import Any
 
 ABOUT = """# First steps with dynet_cy
 
-The next cell installs the library, if it is not there, from a file beside the notebook: a wheel (`pip wheel --no-deps
-.` in a clone makes one) takes seconds, an archive of the source (`git archive -o dynet_cy.tar.gz HEAD`) is compiled
-first. That takes 75 seconds on two cores of an AMD EPYC (Zen 5); on the two virtual cores that Colab and Kaggle lend,
-expect five minutes. A line for each module that has been compiled says how far it is. Upload the file in the panel
-*Files* of Colab, or with *Add Input* in Kaggle, or write its address into `SOURCE`. Then comes the first tutorial; run
-the cells in order."""
+This notebook runs the first tutorial; run the cells in order.
+
+If dynet_cy is installed, the next cell only says so. Otherwise it installs the library from a file beside the notebook:
+
+| file | made in a clone by | installing takes |
+|---|---|---|
+| a wheel | `pip wheel --no-deps .` | seconds |
+| an archive of the source | `git archive -o dynet_cy.tar.gz HEAD` | about five minutes on Colab and Kaggle |
+
+Upload the file in the panel *Files* of Colab, or with *Add Input* in Kaggle, or write its address into `SOURCE`. While
+the source is compiled, the cell prints a line for each module."""
 
 INSTALL = """import glob
 import importlib.util

@@ -1,4 +1,4 @@
-"""Functions of all parts of derive.py: reading of parentheses, wrapping of lines, and generated regions of files."""
+"""Common functions of derive.py: parsing of parentheses, wrapping of lines, generated regions of files."""
 
 from __future__ import annotations
 

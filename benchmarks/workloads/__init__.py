@@ -1,4 +1,4 @@
-"""Programs to measure: one file each, the same source for DyNet and dynet_cy, and two forms for PyTorch."""
+"""Benchmark programs: one file each, with the same source for DyNet and dynet_cy, and two forms for PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoding under rules: a language model writes the most probable of the words that the rules allow."""
+"""Decoding under rules: a language model writes the most probable allowed word."""
 
 from __future__ import annotations
 

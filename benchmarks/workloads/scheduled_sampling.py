@@ -1,4 +1,4 @@
-"""Sequence to sequence whose decoder reads its own best word instead of the right one, every other time."""
+"""Scheduled sampling: a decoder reads its own best word instead of the right one, every other time."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Measurement(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the duration."""
+    """Add the option ``--seconds``."""
     parser.add_argument("--seconds", type=_positive, default=60.0, help="for the whole table (default: 60)")
 
 

@@ -58,7 +58,7 @@ def kind_of(path: str) -> str:
 
 
 def pair(path: str) -> tuple[str, str]:
-    """The names of both files of `dy.save`, from the name of either or the base name that it was given."""
+    """The names of both files of `dy.save`, from one of them or from their base name."""
     base = path[:-5] if path.endswith((".meta", ".data")) else path
     return base + ".data", base + ".meta"
 

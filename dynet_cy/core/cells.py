@@ -1,4 +1,4 @@
-"""Cells of notebooks that run again: new layers and parameters replace those of the earlier run.
+"""Notebook cells that run again: new layers and parameters replace those of the earlier run.
 
 The variable that a statement will assign is known from its bytecode, and what it held before from its namespace. Cells
 that run again have new code objects, so two statements of one run are told from one that runs twice.
@@ -26,7 +26,7 @@ class Assignment(NamedTuple):
     namespace: Any
     code: CodeType
     at: int
-    """Where in the code the variables are assigned."""
+    """The position in the code where the variables are assigned."""
     is_own: bool
     """Whether the statement makes the object itself, and no function that it calls."""
 
@@ -46,9 +46,8 @@ def assignment(frame: Any) -> Assignment | None:
         if name in ("STORE_NAME", "STORE_GLOBAL"):
             first = first or at
             found.append(frame.f_code.co_names[argument])
-        elif found and name != "EXTENDED_ARG" or name == "RETURN_VALUE":  # the end of the statement
-            break
-        elif name == "POP_TOP" and before != "END_FOR":  # after it, the iterator of an inlined comprehension is popped
+        # The end of the statement; a POP_TOP after END_FOR pops the iterator of an inlined comprehension.
+        elif found and name != "EXTENDED_ARG" or name in ("POP_TOP", "RETURN_VALUE") and before != "END_FOR":
             break
         if name not in ("EXTENDED_ARG", "CACHE"):
             argument, before = 0, name
@@ -107,7 +106,7 @@ _looked_through: dict[tuple[str, type], tuple[weakref.ref[CodeType], int]] = {}
 def settle(
     made: Any, frame: Any, stored: Callable[[Any], Any], beside: Callable[..., bool], replace: Callable[..., None]
 ) -> None:
-    """The same for a parameter or builder that a statement makes itself, as in ``W, b = ...``; for one within what it
+    """Replace a parameter or builder that a statement makes itself, as in ``W, b = ...``; for one within what it
     makes, such as a list or an object with parameters, a warning that the former ones stay in the model.
 
     Args:
@@ -143,7 +142,7 @@ def settle(
 
 
 def _within(value: Any) -> Iterator[Any]:
-    """What is in a list, a dictionary or a plain object."""
+    """The contents of a list, a dictionary or a plain object."""
     if isinstance(value, (list, tuple)):
         yield from value
     elif isinstance(value, dict):

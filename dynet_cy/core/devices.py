@@ -26,7 +26,7 @@ class _Backend(Protocol):
     """The functions that the module dynet_cy.gpu.backend provides for this one."""
 
     def device_count(self) -> int:
-        """How many GPUs there are; RuntimeError without PyCUDA or driver."""
+        """The number of GPUs; RuntimeError without PyCUDA or driver."""
 
     def open_device(self, number: int) -> None:
         """Open a GPU; RuntimeError where that is not possible."""
@@ -81,7 +81,7 @@ def device_name(number: int) -> str:
 
 
 def count_gpus() -> int:
-    """How many GPUs can be used; 0 without PyCUDA or driver."""
+    """The number of usable GPUs; 0 without PyCUDA or driver."""
     try:
         return _backend().device_count()
     except (ImportError, RuntimeError):

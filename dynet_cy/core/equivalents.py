@@ -18,7 +18,7 @@ class Row(NamedTuple):
     """A row of the tables. Names that lead to it are separated by spaces, by what has no such attribute here."""
 
     theirs: str
-    """What the other library writes."""
+    """The code in the other library."""
     ours: str
     """What to write here. Errors say this, with the name in place of ``{}``, unless `says` has something else."""
     dy: str = ""
@@ -52,7 +52,7 @@ class Row(NamedTuple):
     torch: str = ""
     """Names of PyTorch under which this library has something similar, so that only `dynet_cy.port` says them."""
     says: str = ""
-    """What an error says, where the page says more, or something general."""
+    """The text of the error, where the page says more, or something general."""
 
 
 FUNCTIONS = (
@@ -557,8 +557,7 @@ def advice(place: str, name: str) -> str:
 def of_arguments(
     called: Callable[..., object], names: Iterable[str], place: str = "argument", given: int | None = None
 ) -> str:
-    """What an error says of a call with arguments that a function or class does not have, or without one that it needs;
-    nothing if there are none such.
+    """Advice for the error of a call with wrong or missing arguments of a function or class; nothing if there are none.
 
     Args:
         called: the function or class
@@ -604,7 +603,7 @@ def _instead(place: str, name: str, own: set[str]) -> str:
 
 
 class KnownArguments:
-    """A class whose constructor says what to write for an argument that it does not have."""
+    """A class whose constructor gives advice for wrong arguments."""
 
     _arguments = "argument"
     """The column of the tables with the names."""
@@ -661,12 +660,12 @@ def listed(self: object) -> list[str]:
 
 
 def elsewhere(place: str, owner: type) -> dict[str, object]:
-    """The attributes for a class by the column of the tables with names that it does not have."""
+    """Attributes for a class that give advice for names of other libraries."""
     return {"__dir__": listed, **{n: Elsewhere(place, n) for n in names(place) if not hasattr(owner, n)}}
 
 
 def of_package(namespace: dict[str, object]) -> dict[str, object]:
-    """What to add to the names of the package: those of other libraries, and a `__dir__` that leaves them out."""
+    """Names of other libraries for the package, and a `__dir__` that leaves them out."""
 
     def __dir__() -> list[str]:
         return sorted(name for name, value in namespace.items() if not isinstance(value, Elsewhere))
@@ -675,7 +674,7 @@ def of_package(namespace: dict[str, object]) -> dict[str, object]:
 
 
 def of_numpy(function: str) -> str:
-    """What an error says of a function of NumPy that is called with expressions; nothing if it is not in the tables."""
+    """Advice for the error of a NumPy function called with expressions; nothing if it is not in the tables."""
     return advice("numpy", function)
 
 

@@ -2,4 +2,4 @@ from collections.abc import Callable
 from typing import Any
 
 def watch(called: Callable[..., Any]) -> None:
-    """Let errors of a function or method say what to write, if it is one of C that takes keywords."""
+    """Add advice to the errors of a function or method in C that takes keywords."""

@@ -1,5 +1,4 @@
-"""Errors of calls with an argument that a function does not have, or without one that it needs: they say which ones it
-has, and what to write.
+"""Errors of calls with a wrong or missing argument: they list the arguments of the function, and say what to write.
 
 Python calls a function that is written in C through a pointer in its object (PEP 590).  Those that are watched have a
 pointer to a function here, which calls the former one and looks at its error, if there is one.  So what succeeds costs
@@ -65,7 +64,7 @@ cdef extern from *:
 
 
 def watch(called) -> None:
-    """Let errors of a function or method say what to write, if it is one of C that takes keywords."""
+    """Add advice to the errors of a function or method in C that takes keywords."""
     dy_watch(<PyObject*>called, explain)
 
 

@@ -1,5 +1,4 @@
-"""What threads share without the GIL: settings that are read while they are set, locks, and signals that arrive while
-the engine computes."""
+"""Data that threads share without the GIL: settings, locks, and signals that arrive while the engine computes."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 

@@ -5,6 +5,3 @@ def is_dynet() -> bool:
 
 def follow_dynet() -> None:
     """Use DyNet's rules from now on: in arrays of expressions, and for the implicit graph of threads."""
-
-def set_pause(milliseconds: int) -> int:
-    """Set the interval between checks for signals; returns the previous one."""

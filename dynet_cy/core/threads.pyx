@@ -1,5 +1,4 @@
-"""What threads share without the GIL: settings that are read while they are set, locks, and signals that arrive while
-the engine computes."""
+"""Data that threads share without the GIL: settings, locks, and signals that arrive while the engine computes."""
 
 import os
 import threading
@@ -41,7 +40,8 @@ cdef extern from "<fenv.h>" nogil:
     int fegetenv(fenv_t* environment)
     int fesetenv(const fenv_t* environment)
 
-cdef Setting pause = 50             # milliseconds between two looks for signals
+cdef Number pause = 50              # milliseconds between two looks for signals
+pause_at = <uintptr_t>&pause        # core.engine stands above
 
 cdef enum:
     LONG_PAUSE = 250                # where taking the GIL is slow, since other threads want it
@@ -62,13 +62,6 @@ _find_main_thread()
 os.register_at_fork(after_in_child=_find_main_thread)
 
 
-def set_pause(int milliseconds) -> int:
-    """Set the interval between checks for signals; returns the previous one. For tests, which are short."""
-    global pause
-    before, pause = pause, milliseconds
-    return before
-
-
 cdef bint runs_handlers() noexcept nogil:
     return dy_this_thread() == main_thread
 
@@ -78,7 +71,7 @@ cdef bint look_at_clock(Interrupts* s) noexcept nogil:
     if s.raised != NULL:
         return True
     if s.due == 0:
-        s.due = at + pause
+        s.due = at + <int64_t>pause
     elif at != s.seen:                          # pieces are long: look after each
         s.stride = 1
     elif s.stride < MOST_PIECES:
@@ -91,7 +84,7 @@ cdef bint look_at_clock(Interrupts* s) noexcept nogil:
         run_handlers(s)
     # Waiting for the GIL must not cost more than a few percent.
     s.seen = coarse_ms()
-    s.due = s.seen + (LONG_PAUSE if s.seen - at > SLOW else pause)
+    s.due = s.seen + (LONG_PAUSE if s.seen - at > SLOW else <int64_t>pause)
     return s.raised != NULL
 
 

@@ -260,7 +260,7 @@ class Batches(Generic[T]):
                 self._position = place
                 yield batch
                 if self._iteration != own:
-                    raise RuntimeError("Batches: another iteration has begun; there is one at a time")
+                    raise RuntimeError("Batches: another iteration has begun; only one can run at a time")
         finally:
             loaded.close()
         if self._shard:
@@ -268,7 +268,7 @@ class Batches(Generic[T]):
         self.set_epoch(self.epoch + 1)
 
     def __len__(self) -> int:
-        """How many batches this process has in the whole of this epoch.
+        """The number of batches of this process in the whole of this epoch.
 
         Raises:
             TypeError: the data come one by one, so their number is unknown
@@ -278,7 +278,7 @@ class Batches(Generic[T]):
 
     @property
     def updates(self) -> int:
-        """How many updates this epoch makes, one for each batch: the same number on all processes.
+        """The number of updates in this epoch, one for each batch: the same on all processes.
 
         `len` is the number of batches that this process has, which may be one less on some. Schedules of the learning
         rate count updates, and must agree on all processes.
@@ -296,9 +296,9 @@ class Batches(Generic[T]):
         return whole + (rest > 0 and self._shard != "drop")
 
     def _shares(self) -> tuple[int, int, int]:
-        """How many batches every process has, how many are left over, and the rank of this process."""
+        """The number of batches of every process, the number left over, and the rank of this process."""
         if not self._by_number:
-            raise TypeError("batches: the data come one by one; nobody knows how many there are")
+            raise TypeError("batches: an iterable has no length: the number of items is unknown")
         count = sum(1 for _ in self._plan(self.epoch))
         communicator = current()
         rank, ranks = (communicator.rank, communicator.size) if self._shard else (0, 1)
@@ -565,7 +565,7 @@ def batches(
     if shard is not None and shard not in UNEVEN:
         raise ValueError(f"batches: shard must be None or one of {', '.join(UNEVEN)}, not {shard!r}")
     if processes and collate is None and not hasattr(data, "__getitem__"):
-        raise ValueError("batches: processes has no work: the data come one by one, and there is no collate")
+        raise ValueError("batches: processes= needs data with indices, or collate=")
     size, window = _whole(size, "size", 1), _whole(window, "window", 1)
     return Batches(
         data,

@@ -237,7 +237,8 @@ def read_conllu(
     columns = [name.upper() for name in required]
     unknown = [name for name in columns if name not in CONLLU_COLUMNS]
     if unknown:
-        raise ValueError(f"read_conllu: argument required: {unknown[0]!r:.80} is none of {', '.join(CONLLU_COLUMNS)}")
+        expected = f"expected names from {', '.join(CONLLU_COLUMNS)}"
+        raise ValueError(f"read_conllu: argument required: {expected}, got {unknown[0]!r:.80}")
     if isinstance(layout, str) and layout not in _LAYOUTS:
         raise ValueError(f"read_conllu: argument layout: expected one of {', '.join(_LAYOUTS)}, got {layout!r:.80}")
     source = TextFile(path, "a treebank", encoding, errors)

@@ -52,7 +52,7 @@ def read_idx(path: FileName) -> npt.NDArray[np.uint8]:
 
 
 def read_digits(folder: FileName | None = None) -> tuple[list[Digit], list[Digit]]:
-    """Read digits to train with and digits to test with: images in grey, with their labels.
+    """Read digits for training and testing: grey images and their labels.
 
     Args:
         folder: has the four files of MNIST, plain or gzipped: ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``,

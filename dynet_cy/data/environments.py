@@ -1,4 +1,4 @@
-"""Environments of gymnasium, in which programs learn to act, and the returns of episodes."""
+"""Reinforcement learning: environments of gymnasium, and returns of episodes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def make_environment(name: str) -> Any:
 
 
 def mean_return(environment: Any, act: Callable[[npt.NDArray[Any]], int], episodes: int, seed: int) -> float:
-    """The mean of the sums of rewards, without discount, of some episodes.
+    """The mean undiscounted return of some episodes.
 
     Args:
         environment: one with `reset` and `step` as in gymnasium
@@ -74,7 +74,7 @@ def mean_return(environment: Any, act: Callable[[npt.NDArray[Any]], int], episod
 
 
 def discounted_returns(rewards: Sequence[float], discount: float) -> list[float]:
-    """For each step of an episode: the sum of the rewards from it on, each multiplied by the discount once a step.
+    """The discounted return of each step of an episode.
 
     Args:
         rewards: those of all steps

@@ -153,7 +153,7 @@ def lines(path: FileName, encoding: str = "utf-8") -> Lines:
 
 
 def installed(package: str, name: str) -> Path:
-    """The path of a data file in an installed package, such as a treebank of "turkish-treebanks".
+    """Find a data file in an installed package, such as a treebank of "turkish-treebanks".
 
     Args:
         package: the name by which pip installs it

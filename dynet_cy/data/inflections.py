@@ -75,7 +75,7 @@ def _with_tags_last(rows: list[tuple[str, ...]], name: str) -> list[tuple[str, .
 
 
 def english_inflections(count: int) -> tuple[list[Inflection], list[Inflection]]:
-    """English forms drawn from the table of the package lemminflect, to train with and to measure with.
+    """English inflections for training and evaluation, from the package lemminflect.
 
     A tenth of the lemmas is held out for the latter, with all their forms. The choice is always the same.
 

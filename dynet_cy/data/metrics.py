@@ -1,4 +1,4 @@
-"""Scores of results: how many are right, precision and recall of things found, attachment of dependency trees."""
+"""Evaluation: accuracy, precision and recall, attachment scores of dependency trees."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Attachment(NamedTuple):
 
 
 def attachment(found: Iterable[tuple[Sequence[int], Sequence[str]]], trees: Iterable[Any]) -> Attachment:
-    """UAS and LAS of dependency trees: the shares of words whose head is right, and whose head and relation are.
+    """UAS and LAS of dependency trees: the shares of words with correct head, and with correct head and relation.
 
     All words count, punctuation too, and subtypes of relations ("nmod:poss") are relations of their own.
 
@@ -86,7 +86,7 @@ class PrecisionRecall(NamedTuple):
 
 
 def precision_recall(found: Iterable[Iterable[Any]], right: Iterable[Iterable[Any]]) -> PrecisionRecall:
-    """Precision, recall and their harmonic mean, for things that are found in each of several texts.
+    """Precision, recall and F1 of items found in texts.
 
     Args:
         found: the things found in each text, such as entities or constituents; what stands there twice counts twice
@@ -164,7 +164,7 @@ def _of_brackets(tags: Sequence[str]) -> list[str]:
         match = _BRACKETS.fullmatch(tag)
         opening, closing = match.groups() if match else (None, None)
         if (opening and kind) or (closing and not (opening or kind)):
-            raise ValueError(f"metrics: the bracket of {tag!r:.80} is within another one, or has no beginning")
+            raise ValueError(f"metrics: tag {tag!r:.80} is inside another entity, or follows no beginning")
         kind = opening or kind
         found.append(f"{'B' if opening else 'I'}-{kind}" if kind else "O")
         kind = "" if closing else kind
@@ -172,7 +172,7 @@ def _of_brackets(tags: Sequence[str]) -> list[str]:
 
 
 def entities(tags: Sequence[str]) -> set[tuple[int, int, str]]:
-    """The entities of a sentence, from its tags: the first word of each, the word after its last, and its kind.
+    """Find the entities in the tags of a sentence: first word, word after the last, kind.
 
     Args:
         tags: BIO, or any other scheme that `to_bio` converts; without a kind, kinds are ""

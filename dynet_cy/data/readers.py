@@ -1,4 +1,4 @@
-"""Processes that read the items of batches."""
+"""Processes that read items for batches."""
 
 from __future__ import annotations
 

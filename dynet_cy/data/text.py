@@ -220,7 +220,7 @@ def read_tsv(
     encoding: str = "utf-8",
     errors: str = "strict",
 ) -> list[tuple[str, ...]]:
-    """Read a table, of which rows are lines, and tabs separate the columns. Empty lines are left out.
+    """Read a table with a row in each line and tabs between columns; empty lines are skipped.
 
     Args:
         path: name of the file, plain or gzipped

@@ -136,7 +136,7 @@ class ArcHybrid:
 
 
 class ArcHybridOracle:
-    """Knows the right tree of a sentence, and so the best actions in each state of its parse, also after errors.
+    """Finds the best actions in each state of a parse, also after errors, from the right tree.
 
     The cost of an action is the number of arcs of the right tree that it makes impossible, which is known in every
     state, also for trees with crossing arcs (Goldberg and Nivre, Training Deterministic Parsers with Non-Deterministic

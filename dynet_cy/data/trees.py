@@ -104,7 +104,7 @@ class Tree(NamedTuple):
         """
         found = self._simplified()
         if found is None:
-            raise ValueError(f"Tree.simplified: nothing but traces: {self}")
+            raise ValueError(f"Tree.simplified: the tree has only traces: {self}")
         return found
 
     def _simplified(self) -> Tree | None:
@@ -142,7 +142,7 @@ def _checked(text: str) -> str:
 
 
 def parse_tree(text: str) -> Tree:
-    """The tree of a text in brackets, with a label behind each opening one but, perhaps, the first.
+    """Parse a tree in brackets, with a label after each opening bracket; the first may have none.
 
     Around a whole tree of the Penn Treebank, there are brackets without a label: "( (S ...) )". They are left out; if
     there are several trees within, the label is empty.

@@ -171,7 +171,7 @@ class Vocabulary(KnownArguments):
         return found
 
     def word_dropout(self, word: str, rate: float, rng: _Generator | None = None) -> bool:
-        """Draw whether to treat a word as unknown in training, so that the vector of the unknown word is trained.
+        """Whether to treat a word as unknown in training, at random, so that the vector of the unknown word is trained.
 
         A word that occurred n times is dropped with the probability rate / (rate + n): rare words more often
         (Kiperwasser and Goldberg, TACL 2016).

@@ -1,4 +1,4 @@
-"""The derivative of attention, composed of products and a softmax."""
+"""The derivative of attention, from products and a softmax."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Seen(NamedTuple):
 
     heads: int
     before: int | None
-    """How many keys before its own position a query may attend to; None: all."""
+    """The number of keys before its own position to which a query may attend; None: all."""
     after: int | None
 
 

@@ -80,7 +80,7 @@ def gate(step: Step, i: int, k: int, size: int) -> Expression:
 
 
 def assembled(step: Step, size: int, n: int, parts: Mapping[int, Expression]) -> Expression:
-    """n blocks of `size` rows: those that are given, and zeros."""
+    """n blocks of `size` rows: the given ones, and zeros."""
     empty = step.once(("zeros", size), lambda: zeros(size))
     return concatenate([parts.get(k, empty) for k in range(n)])
 

@@ -1,4 +1,4 @@
-"""Derivatives of conditional random fields and of chains of states, composed column by column."""
+"""Derivatives of conditional random fields and chains of states, column by column."""
 
 from __future__ import annotations
 

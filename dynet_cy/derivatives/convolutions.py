@@ -42,7 +42,7 @@ def window(x: Expression, starts: Sequence[int], sizes: Sequence[int], outside: 
 
 
 class Geometry(NamedTuple):
-    """How a convolution moves its filters.
+    """The geometry of a convolution: strides, padding, dilation.
 
     Attributes:
         stride, dilation: along rows and columns.

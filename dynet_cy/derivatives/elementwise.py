@@ -137,7 +137,7 @@ def move(step: Step, i: int) -> Contribution:
 
 @each("dropout", "dropout_dim", "dropout_batch", "block_dropout")
 def masked(step: Step, i: int) -> Contribution:
-    """The same mask is drawn again."""
+    """Draws the mask of forward again."""
     return drawn_again(step.graph, step.node.number, step.dy)
 
 

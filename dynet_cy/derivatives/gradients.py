@@ -244,7 +244,7 @@ class Walk:
         return [None for _ in node.live]
 
     def through(self, step: Step) -> Sequence[Contribution]:
-        """The same by the operations that the step is composed of."""
+        """The contributions of a step, by the operations that compose it."""
         first = len(self.graph)
         y = COMPOSITIONS[step.node.op](step, step.xs)
         live = {step.node.args[i] for i in step.node.live}

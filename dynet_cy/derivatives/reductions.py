@@ -209,7 +209,7 @@ def extreme(step: Step, i: int) -> Contribution:
 
 @each("logsumexp_dim")
 def log_sum(step: Step, i: int) -> Contribution:
-    """Where all elements are -inf, as in a field with impossible transitions, softmax is NaN, and the gradient 0."""
+    """The gradient is 0 if all elements are -inf, as in a field with impossible transitions, where softmax is NaN."""
     x, axis = step.x(0), step.word(0)
     shares = cmult(softmax(bmax(x, _LOWEST), axis), x > -math.inf)
     return cmult(kept(step.dy, x.dim()[0], [axis]), shares)
@@ -272,7 +272,7 @@ def pickneglogsoftmax(step: Step, i: int) -> Contribution:
 
 @rule("pickneglogsoftmax_at")
 def pickneglogsoftmax_at(step: Step) -> list[Contribution]:
-    """None flows to the class."""
+    """The class gets no gradient."""
     x = flat(step.x(0))
     slope = cmult(step.dy, softmax(x) - one_hot(x.dim()[0][0], step.x(1)))
     return [slope if i == 0 else None for i in step.node.live]

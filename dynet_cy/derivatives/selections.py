@@ -115,7 +115,7 @@ def scattered_slices(step: Step, i: int) -> Contribution:
 
 @rule("take")
 def taken(step: Step) -> list[Contribution]:
-    """None flows to the indices; attribute 1 says how they are meant: 1 is one index, 2 an index for each element."""
+    """Indices get no gradient; attribute 1 says how they are meant: 1 is one index, 2 an index for each element."""
     shape, batch = step.x(0).dim()
     axis, mode = step.word(0), step.word(1)
     dy, indices = step.dy, step.x(1)
@@ -133,7 +133,7 @@ def put_at(step: Step) -> list[Contribution]:
 
 @each("lookup_at")
 def looked_up(step: Step, i: int) -> Contribution:
-    """None flows to the indices; `gradients` adds that of the rows to that of the table."""
+    """Indices get no gradient; `gradients` adds that of the rows to that of the table."""
     return None
 
 

@@ -1,4 +1,4 @@
-"""A node whose gradient is passed on to its arguments, and helpers of the rules."""
+"""A step of backward from a node to its arguments, and helpers of the rules."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def total(contributions: list[Contribution], dim: Dim) -> Expression | None:
 
 
 def put(placed: list[Placed], dim: Dim) -> list[Expression]:
-    """The same for elements at places."""
+    """Sums of contributions that are elements at places of a gradient."""
     sizes = [math.prod(p.e.dim()[0]) * p.e.batch_size for p in placed]
     if len(placed) <= -(-sum(sizes) // MOST_PLACES):  # fewer than calls that put all of them
         return [p.alone() if p.alone else scattered([p.e], [size], p.places(), dim) for p, size in zip(placed, sizes)]

@@ -1,4 +1,4 @@
-"""The table of derivatives: for each operation, how the gradient of its result becomes those of its arguments."""
+"""The table of derivatives: each operation has a rule from the gradient of its result to those of its arguments."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def _put(table: dict[str, Any], names: Iterable[str], entry: Any) -> None:
     for name in names:
         if name in RULES or name in COMPOSITIONS:
-            raise RuntimeError(f"operation {name} has two derivatives")
+            raise RuntimeError(f"operation {name} has two rules")
         table[name] = entry
 
 

@@ -4,6 +4,7 @@ from libc.stdint cimport UINT64_MAX
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
+from dynet_cy.core.engine cimport add_count
 from dynet_cy.core.threads cimport Number, add_to
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_trylock, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport size_of
@@ -32,7 +33,8 @@ cdef extern from *:
 
 # ---- the journal -----------------------------------------------------------------------
 
-cdef Number n_copied = 0           # since `reset`
+cdef Number copied = 0              # gradients, so that passes could be undone
+add_count("execute.accumulation.copied", &copied)
 
 
 cdef void begin_journal(Journal* j, bint copies) noexcept nogil:
@@ -86,7 +88,7 @@ cdef int copy(Before* b, const Param* p) noexcept nogil:
     """Copy the gradient of p; -1 if there is no memory."""
     cdef size_t n = size_of(&p.dim)
     cdef uint32_t i
-    add_to(&n_copied, 1)
+    add_to(&copied, 1)
     if not p.rows:
         b.numbers = <float*>malloc(p.size * sizeof(float))
         if b.numbers == NULL:
@@ -143,17 +145,6 @@ cdef void put_back(const Before* b) noexcept nogil:
     for i in range(b.n_rows):
         touch(p, b.rows[i])
         memcpy(p.grad + b.rows[i] * n, b.numbers + i * n, n * sizeof(float))
-
-
-def counts() -> int:
-    """The number of gradients that passes have copied, so that they could be undone, since `reset`."""
-    return n_copied
-
-
-def reset():
-    """Count from zero again."""
-    global n_copied
-    n_copied = 0
 
 
 # ---- in the background -----------------------------------------------------------------

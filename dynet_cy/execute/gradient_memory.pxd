@@ -1,4 +1,4 @@
-"""Memory of gradients during backward: given with the first contribution, reused once nothing reads them any more."""
+"""Memory of gradients during backward: allocated at the first contribution, reused after the last read."""
 
 from libc.stdint cimport uint32_t
 

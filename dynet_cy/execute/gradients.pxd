@@ -1,4 +1,4 @@
-"""Backward over the batches that have run: the rules, for all devices; the structs are those of `walk`."""
+"""Backward over the batches that have run, for all devices; with the structs of `walk`."""
 
 from libc.stdint cimport uint32_t, uint64_t
 

@@ -209,7 +209,7 @@ cdef bint takes_spread(const Walk* w, const Batch* batch, const Call* c, uint32_
 
 
 cdef int spread_on_device(Walk* w, const Batch* batch, const Call* c, float scale, uint32_t last) noexcept nogil:
-    """The same on a device, without argument `last`, which takes the place of the result."""
+    """Spread a gradient on a device, without argument `last`, which takes the place of the result."""
     cdef uint32_t i
     for i in range(c.n):
         if i != last and takes_spread(w, batch, c, i) and spread_to(w, batch, c, scale, i):

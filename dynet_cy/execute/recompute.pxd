@@ -1,4 +1,4 @@
-"""Passes over plans with stretches: values that are dropped when a stretch has run, and computed again in backward."""
+"""Passes over plans with stretches: values are dropped after a stretch, and computed again in backward."""
 
 from libc.stdint cimport uint32_t
 

@@ -1,4 +1,4 @@
-"""Passes over plans with stretches: values that are dropped when a stretch has run, and computed again in backward.
+"""Passes over plans with stretches: values are dropped after a stretch, and computed again in backward.
 
 Forward runs the batches of a plan as always. The values that only batches of one stretch read lie in a room, which the
 next stretch uses again; when a stretch ends, its values are dropped, together with gathered arguments and saved values.
@@ -20,6 +20,7 @@ from libc.math cimport NAN
 from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
+from dynet_cy.core.engine cimport add_count
 from dynet_cy.core.threads cimport Number, add_to
 from dynet_cy.execute.accumulation cimport finish_background
 from dynet_cy.execute.gradients cimport run_backward
@@ -42,7 +43,8 @@ from dynet_cy.schedule.dropping cimport UNREAD_AGAIN, plan_stretches
 cdef enum:
     FAILED = 2                      # of a resident stretch: its values are there, what else it needs may be lost
 
-cdef Number n_again = 0             # nodes computed again since `reset`
+cdef Number nodes_again = 0         # nodes computed again
+add_count("execute.recompute.nodes", &nodes_again)
 
 
 # ---- forward ---------------------------------------------------------------------------
@@ -239,7 +241,7 @@ cdef int note_reads(Walk* w, uint32_t number) noexcept nogil:
 
 
 cdef int note_reads_of(Walk* w, const Batch* batch) noexcept nogil:
-    """The same for the parameters that one batch reads."""
+    """Note the parameters that one batch reads."""
     cdef Graph* g = w.g
     cdef const Node* x = &nodes_of(g)[order_of(g)[batch.first]]     # they are in the same place in all of its nodes
     cdef const Param* p
@@ -287,7 +289,7 @@ cdef int check_parameters(Walk* w, const Stretch* s) noexcept nogil:
 
 
 cdef int check_batch(Walk* w, const Batch* batch) noexcept nogil:
-    """The same for one batch."""
+    """Fail if a parameter that a batch reads has changed."""
     cdef Graph* g = w.g
     cdef const Node* x
     cdef const Param* p
@@ -360,7 +362,7 @@ cdef int run_batches_again(Walk* w, uint32_t first, uint32_t end, uint32_t depth
 
 
 cdef int run_dropped(Walk* w, uint32_t first, uint32_t end, uint32_t depth, uint32_t* n_nodes) noexcept nogil:
-    """The same on one device; adds to the number of nodes that have been computed."""
+    """Compute dropped batches on one device; adds to the number of computed nodes."""
     cdef Graph* g = w.g
     cdef Batch* batch
     cdef uint32_t b = first, k, n
@@ -605,7 +607,7 @@ cdef int compute_kept(Walk* w) noexcept nogil:
 
 
 cdef int compute_marked(Walk* w, uint32_t number, uint32_t end) noexcept nogil:
-    """The same for those of one stretch, which are before a batch."""
+    """Compute the marked batches of one stretch that are before a batch."""
     cdef Graph* g = w.g
     cdef const Stretch* s = &stretches_of(g)[number]
     cdef Batch* batch
@@ -641,15 +643,4 @@ cdef void unmark(Graph* g) noexcept nogil:
 # ---- counts ----------------------------------------------------------------------------
 
 cdef void count_again(uint32_t nodes) noexcept nogil:
-    add_to(&n_again, nodes)
-
-
-def counts() -> int:
-    """The number of nodes that were computed again since `reset`."""
-    return n_again
-
-
-def reset():
-    """Count from zero again."""
-    global n_again
-    n_again = 0
+    add_to(&nodes_again, nodes)

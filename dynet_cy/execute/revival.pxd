@@ -1,4 +1,4 @@
-"""Passes over plans with fleeting values, and the computation of such values that are asked for later."""
+"""Passes over plans with fleeting values, and their computation if the program requests them later."""
 
 from libc.stdint cimport uint32_t
 

@@ -1,4 +1,4 @@
-"""Passes over plans with fleeting values, and the computation of such values that are asked for later.
+"""Passes over plans with fleeting values, and their computation if the program requests them later.
 
 After the pass the nodes of fleeting batches have no values (schedule/fleeting). What was dropped is asked for seldom:
 by the number of a node, as `dump` does, or by a rule that makes nodes from those of a graph, such as a derivative. Then

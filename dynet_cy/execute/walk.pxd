@@ -1,4 +1,4 @@
-"""The walk over the batches of a plan, forward, for all devices; forms that run in pieces, or only look at values."""
+"""The forward walk over the batches of a plan, for all devices; forms that run in pieces or as views."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 

@@ -1,10 +1,11 @@
-"""The walk over the batches of a plan, forward, for all devices; forms that run in pieces, or only look at values."""
+"""The forward walk over the batches of a plan, for all devices; forms that run in pieces or as views."""
 
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.math cimport NAN
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
+from dynet_cy.core.engine cimport add_count, add_tunable
 from dynet_cy.core.tensor cimport MOST_ALONG, Call, Dim, Tensor, cols_of, rows_of, total_of
 from dynet_cy.core.threads cimport Number, add_to, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.execute.gradient_memory cimport begin_lending
@@ -52,8 +53,10 @@ cdef enum:
 
 cdef uint32_t EVERY = 0xFFFFFFFFu
 
-cdef Number n_batches = 0         # since `reset_pieces`
-cdef Number n_tiles = 0
+cdef Number in_pieces = 0           # batches that ran forward in pieces
+cdef Number tiles = 0
+add_count("execute.walk.pieces.batches", &in_pieces)
+add_count("execute.walk.pieces.tiles", &tiles)
 
 # One of the batches that run together.
 cdef struct TiledBatch:
@@ -226,8 +229,8 @@ cdef size_t compute_pieces(Graph* g, const Batch* batch, uint32_t n) noexcept no
         limit = EVERY if leader.batch.count - leader.at <= tile else leader.ids[leader.at + tile]
         for k in range(n):
             forward_below(g, &parts[k], limit)
-        add_to(&n_tiles, 1)
-    add_to(&n_batches, n)
+        add_to(&tiles, 1)
+    add_to(&in_pieces, n)
     arena_rewind(&g.scratch, top)
     return 0
 
@@ -330,17 +333,6 @@ cdef int argument_backward(Walk* w, TiledBatch* p, uint32_t i, uint32_t first, u
     return 0
 
 
-def piece_counts() -> tuple[int, int]:
-    """The number of batches that ran forward in pieces, and the number of tiles, since `reset_pieces`."""
-    return n_batches, n_tiles
-
-
-def reset_pieces():
-    """Count from zero again."""
-    global n_batches, n_tiles
-    n_batches = n_tiles = 0
-
-
 # ==== views =======================================================================================
 #
 # Batches of views (schedule/plan): the places of their values, and the completion of their gradients in backward.
@@ -350,8 +342,10 @@ def reset_pieces():
 # was reserved for them, and have their own gradients from then on.  This memory lies apart from values, in the arena of
 # tables, which is for devices otherwise: most of it is never written, and among values it would be, by huge pages.
 
-cdef Number n_views = 0           # since `reset_views`
-cdef Number n_copied = 0
+cdef Number views = 0               # values that were views
+cdef Number copied = 0              # of these, those that were copied before backward
+add_count("execute.walk.views.made", &views)
+add_count("execute.walk.views.copied", &copied)
 
 
 cdef float* reserve_for_views(Graph* g, const Batch* batch) noexcept nogil:
@@ -375,7 +369,7 @@ cdef void place_views(Graph* g, const Batch* batch) noexcept nogil:
         x.val = a.val + view_at(g, x)
         if a.batch != NO_BATCH:
             batches_of(g)[a.batch].spends = 0
-    add_to(&n_views, batch.count)
+    add_to(&views, batch.count)
 
 
 cdef uint32_t views_backward(Graph* g, const Batch* batch) noexcept nogil:
@@ -467,7 +461,7 @@ cdef int copy_views(Walk* w, Batch* batch) noexcept nogil:
     cdef size_t n
     cdef uint32_t j
     batch.form = EACH if w.at_once else COPIES
-    add_to(&n_copied, batch.count)
+    add_to(&copied, batch.count)
     if is_dropped(g, order_of(g)[batch.first]):     # they are apart when they are computed again
         return 0
     for j in range(batch.count):
@@ -482,17 +476,6 @@ cdef int copy_views(Walk* w, Batch* batch) noexcept nogil:
     return 0
 
 
-def view_counts() -> tuple[int, int]:
-    """The number of values that were views, and of those that were copied before backward, since `reset_views`."""
-    return n_views, n_copied
-
-
-def reset_views():
-    """Count from zero again."""
-    global n_views, n_copied
-    n_views = n_copied = 0
-
-
 # ==== walk ========================================================================================
 #
 # The walk over the batches of a plan, forward.
@@ -505,6 +488,7 @@ PARTIAL = ("Gradients of parameters hold a part of this backward, beside what th
            "before the next one")
 
 most_along = MOST_ALONG
+add_tunable("execute.walk.most_along", <Number*>&most_along)
 
 cdef enum:
     LEAST_AGAIN = 1 << 15           # bytes of the copies of a call; fewer stay until the graph is renewed
@@ -1215,18 +1199,3 @@ cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil:
         if w.end and g.n_batches < end and now() >= w.end:
             return 1
     return 0
-
-
-def set_most_along(size_t elements) -> int:
-    """Run batches whose tensors are longer than this along an axis node by node: for tests.
-
-    Args:
-        elements: the limit of every axis at first.
-
-    Returns:
-        The previous number.
-    """
-    global most_along
-    before = most_along
-    most_along = elements
-    return before

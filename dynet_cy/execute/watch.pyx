@@ -1,4 +1,4 @@
-"""What watches passes: counts and times of calls, and checks for numbers that are not finite."""
+"""Instruments of passes: counts and times of calls, and checks for numbers that are not finite."""
 
 import linecache
 import sys

@@ -133,10 +133,13 @@ def checked(function: str, given: Any, trainer: Any) -> ParameterCollection:
     if trained.issuperset(own):
         return trainer.collection
     if own.isdisjoint(trained) and trainer.collection.storage is not collection.storage:
-        raise ValueError(f"{function}: the trainer is one of another model, not of {collection.name()} of this one")
+        raise ValueError(
+            f"{function}: the trainer was made for another collection than {collection.name()}: save the collection "
+            "that was passed to the trainer"
+        )
     raise ValueError(
-        f"{function}: the trainer is one of {trainer.collection.name()}, of which {collection.name()} is no part; "
-        "pass the collection that has both, or no trainer"
+        f"{function}: the trainer was made for {trainer.collection.name()}, which does not contain "
+        f"{collection.name()}; pass the collection that has both, or no trainer"
     )
 
 
@@ -180,7 +183,7 @@ def save_safetensors(
 
     Raises:
         TypeError: `extra` holds what JSON cannot, such as a key that is no text or a number of over 400 digits.
-        ValueError: the trainer is one of another model, or of another part of this one; a parameter's name cannot be
+        ValueError: the trainer was made for another model, or another part of it; a parameter's name cannot be
             written as UTF-8; or names and `extra` take over 100 MB.
         OSError: the file cannot be written.
 
@@ -521,7 +524,7 @@ def load_safetensors(
         FileNotFoundError: there is no such file.
         ModelMismatchError: names, shapes or the class of the trainer differ.
         ModelFileError: the file is cut off or something else.
-        ValueError: the trainer is one of another model, or of another part of this one.
+        ValueError: the trainer was made for another model, or another part of it.
 
     Example:
         >>> W = model.add_parameters((2, 2))
@@ -547,7 +550,7 @@ def load_safetensors(
 
 
 def read_extra(path: FileName) -> dict[str, Any]:
-    """The `extra` of a checkpoint, read without a model: for example the sizes that are needed to build one.
+    """Read the `extra` of a checkpoint without a model, for example the sizes to build one.
 
     Args:
         path: name of the file.

@@ -1,4 +1,4 @@
-"""Where pickles find functions and classes: under public names, which stay when code moves to other modules.
+"""Public names for pickles: pickles find functions and classes under them, also after code moves to other modules.
 
 A pickle names what it refers to by a module and a name in it. Functions and classes say that they are of the public
 module that has them, such as ``dynet_cy`` or ``dynet_cy.nn``. Pickles of earlier versions name the modules in which
@@ -97,6 +97,8 @@ def name_by(place: str, named: Mapping[str, Any], own: Iterable[str] = ()) -> No
         own: places whose functions and classes are named well already.
     """
     for x in named.values():
+        if isinstance(x, ModuleType):  # which may be there without being loaded: core/later.py
+            continue
         before = getattr(x, "__module__", None)
         if not isinstance(before, str) or not f"{before}.".startswith(("dynet_cy.", "_dynet.")) or before in own:
             continue
@@ -129,7 +131,7 @@ def begin() -> None:
 
 
 def _moved(former: str, name: str) -> Any:
-    """What a former module had under a name."""
+    """The attribute of a former module with that name."""
     name = _RENAMED.get(name, name)
     place = importlib.import_module(FORMER[former])
     if name not in place.__all__ and not (place.__name__ == "dynet_cy" and name in PRIVATE):

@@ -1,4 +1,4 @@
-"""How files of data are read: one way to open them, and one way on where something in them is bad.
+"""Reading of data files: one way to open them, and one way to treat bad lines.
 
 A file may be compressed by gzip, whatever its name; a byte order mark is left out, and may say that the text is UTF-16
 or UTF-32; lines end in a line feed, after a carriage return or not, or in carriage returns alone.
@@ -49,7 +49,7 @@ _OTHERS = {
 
 
 class LineError(ValueError):
-    """What is wrong with one of the lines of an item."""
+    """A mistake in one line of an item."""
 
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
@@ -57,7 +57,7 @@ class LineError(ValueError):
 
 
 def other_format(start: bytes) -> str:
-    """How a file that begins like this is compressed, and what to do; "" if that is not known."""
+    """The compression of a file with this beginning, and advice; "" if it is not known."""
     return next((f": {what}" for mark, what in _OTHERS.items() if start.startswith(mark)), "")
 
 
@@ -191,7 +191,7 @@ class TextFile:
     def bad(self, message: str) -> None:
         """Something is bad: an error, or one more to be counted."""
         if not self._skips:
-            raise ValueError(f"{self.name}, {message}; errors='skip' leaves out what is bad") from None
+            raise ValueError(f"{self.name}, {message}; errors='skip' skips bad lines") from None
         self._bad.append(message)
 
     def items(self, units: Iterable[Sequence[Line]], parse: Callable[[Sequence[Line]], T], noun: str) -> list[T]:

@@ -1,4 +1,4 @@
-"""The classes that a .meta file may name, and how their objects are made without running code that the file chooses.
+"""Objects from .meta files: the allowed classes, and construction without running code from the file.
 
 A file may name
 

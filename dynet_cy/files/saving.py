@@ -1,4 +1,4 @@
-"""`save` and `load` of lists of parameters and builders, in DyNet's files.
+"""`save` and `load`: lists of parameters and builders in DyNet's files.
 
 `save("model", objects)` writes two files. `model.data` is a text model file with the parameters of one object after the
 other. `model.meta` has a pickle for each object:
@@ -429,7 +429,7 @@ class _Loader:
                 raise ModelMismatchError(message, self.data)
 
     def below(self, headers: list[Header], name: str) -> int:
-        """How many entries follow that are of a layer; 0 if it has a root of its own, whose name others have too."""
+        """The number of entries of a layer that follow; 0 if it has its own root, whose name others have too."""
         seen: set[str] = set()
         for header in headers if name != "/" else ():
             if not header.name.startswith(name) or header.name in seen:

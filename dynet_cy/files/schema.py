@@ -1,4 +1,4 @@
-"""Checks of the shape of plain data from a file, before any of it is used."""
+"""Schemas: check plain data from a file before it is used."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ class Header(NamedTuple):
 
     @property
     def n_numbers(self) -> int:
-        """How many numbers each line has."""
+        """The number of numbers in each line."""
         return math.prod(self.dim)
 
 

@@ -26,14 +26,14 @@ Number = Union[float, "np.floating[Any]", "np.integer[Any]"]
 Tensor = Union[Expression, "npt.NDArray[Any]"]
 Operand = Union[Tensor, Number]
 Input = Union[Expression, "npt.NDArray[Any]", "Sequence[Any]"]
-"""What layers and networks read: an expression, an array, or a list of numbers."""
+"""An input of layers and networks: an expression, an array, or a list of numbers."""
 
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 
 def known_arguments(function: Function, place: str = "argument") -> Function:
-    """Let errors of a function say what to write for an argument that it does not have or needs, as core/keywords does
+    """Add advice to errors about arguments of a function, as core/keywords does
     in C; `place`: the column of the tables of equivalents with such arguments."""
 
     @functools.wraps(function)

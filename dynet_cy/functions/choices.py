@@ -14,7 +14,7 @@ __all__ = ["gumbel_softmax", "straight_through"]
 
 @known_arguments
 def straight_through(hard: Expression, soft: Expression) -> Expression:
-    """The value of one expression, with the gradient of another (Bengio et al. 2013).
+    """Take the value of one expression and the gradient of another (Bengio et al. 2013).
 
     Args:
         hard: the expression for the value, such as a choice that has no gradient.
@@ -32,7 +32,7 @@ def straight_through(hard: Expression, soft: Expression) -> Expression:
 
 @known_arguments
 def gumbel_softmax(x: Expression, temperature: float = 1.0, hard: bool = False, d: int = 0) -> Expression:
-    """A draw from the classes along an axis that has a gradient (Jang et al. 2017; Maddison et al. 2017).
+    """Draw a class along an axis, with a gradient (Jang et al. 2017; Maddison et al. 2017).
 
     Args:
         x: scores, such as logarithms of probabilities.

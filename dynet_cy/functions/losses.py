@@ -181,7 +181,7 @@ def cross_entropy(
 def binary_cross_entropy_with_logits(
     x: Expression, y: Expression | npt.ArrayLike, reduction: str = "mean"
 ) -> Expression:
-    """Negative log-likelihood of yes-or-no decisions: -y log p - (1 - y) log(1 - p), where p is ``logistic(x)``.
+    """Binary cross-entropy of scores: -y log p - (1 - y) log(1 - p), where p is ``logistic(x)``.
 
     For one class against the rest, and for several labels of one item. It is computed from the scores: in
     max(x, 0) - x y + log(1 + e^-abs(x)) nothing overflows or cancels, and a score that is certain and wrong keeps its

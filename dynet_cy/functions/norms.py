@@ -1,4 +1,4 @@
-"""Norms, and tensors brought to a norm or a scale."""
+"""Norms, normalization and clipping."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Axis = Union[int, Sequence[int], None]
 
 @known_arguments
 def normalize(x: Expression, p: float = 2, axis: Axis = 0, eps: float = 1e-12) -> Expression:
-    """x divided by its p-norm along some axes, or by eps where that is less.
+    """Divide x by its p-norm along some axes, at least by eps.
 
     Args:
         x: any expression.
@@ -49,7 +49,7 @@ def normalize(x: Expression, p: float = 2, axis: Axis = 0, eps: float = 1e-12) -
 
 @known_arguments
 def clip_norm(x: Expression, max_norm: float, axis: Axis = None) -> Expression:
-    """x, scaled down to a given norm if its norm is greater (Pascanu et al. 2013).
+    """Scale x down to a given norm if its norm is greater (Pascanu et al. 2013).
 
     Args:
         x: any expression.
@@ -130,7 +130,7 @@ def group_norm(
     axis: int = -1,
     eps: float = 1e-5,
 ) -> Expression:
-    """Groups of channels scaled to mean 0 and deviation 1 each, then times g and plus b (Wu and He 2018).
+    """Normalize groups of channels to mean 0 and deviation 1, then scale by g and add b (Wu and He 2018).
 
     Args:
         x: channels and any other axes, such as an image ``{height,width,channels}``.
@@ -175,7 +175,7 @@ def batch_norm(
     axis: int = 0,
     eps: float = 1e-5,
 ) -> Expression:
-    """Each channel brought to mean 0 and variance 1 over a minibatch, then times g and plus b (Ioffe and Szegedy 2015).
+    """Normalize each channel over a minibatch to mean 0 and variance 1, times g plus b (Ioffe and Szegedy 2015).
 
     In training the statistics are those of x, of all its batch elements and places. They are computed at once, with all
     that x needs, and move the running ones: r becomes (1 - momentum) r + momentum s, with the unbiased variance. Else

@@ -34,7 +34,7 @@ Integers = Union[Sequence[Any], "npt.NDArray[Any]"]
 
 @known_arguments
 def stack(xs: Iterable[Expression], axis: int = 0) -> Expression:
-    """Expressions of one shape side by side along a new axis.
+    """Put expressions of one shape side by side along a new axis.
 
     Args:
         xs: a list of expressions; those with batch size 1 are repeated for every batch element of the others.
@@ -63,7 +63,7 @@ def stack(xs: Iterable[Expression], axis: int = 0) -> Expression:
 
 @known_arguments
 def split(x: Expression, sizes: int | Sequence[int], axis: int = 0) -> list[Expression]:
-    """Parts of x along an axis, as PyTorch's `split`.
+    """Split x along an axis, like PyTorch's `split`.
 
     Args:
         x: any expression.
@@ -94,7 +94,7 @@ def split(x: Expression, sizes: int | Sequence[int], axis: int = 0) -> list[Expr
 
 @known_arguments
 def pad(x: Expression, widths: int | Sequence[int] | Sequence[Sequence[int]], value: Number = 0) -> Expression:
-    """x with a border of a constant number, like NumPy's `pad`.
+    """Add a border of a constant number to x, like NumPy's `pad`.
 
     Args:
         x: any expression.
@@ -127,7 +127,7 @@ def pad(x: Expression, widths: int | Sequence[int] | Sequence[Sequence[int]], va
 
 @known_arguments
 def outer(x: Expression, y: Expression) -> Expression:
-    """The products of each element of one vector with each element of another.
+    """Outer product: each element of one vector times each element of another.
 
     Shapes: ``x {m}``, ``y {n}`` -> ``{m,n}``.
 
@@ -221,7 +221,7 @@ def places(x: Expression, indices: Integers, axis: int, function: str) -> tuple[
 
 @known_arguments
 def gather(x: Expression, indices: Expression | Integers, axis: int = 0) -> Expression:
-    """Elements of x by their positions along an axis: ``y[i, j] = x[indices[i, j], j]`` for axis 0 of a matrix.
+    """Select elements of x by their positions along an axis: ``y[i, j] = x[indices[i, j], j]`` for axis 0 of a matrix.
 
     Like NumPy's `take_along_axis`.  Gradients are added up at the elements that were taken.
 
@@ -286,7 +286,7 @@ def added_at(x: Expression, indices: Integers, source: Expression, axis: int, fu
 
 @known_arguments
 def scatter_add(x: Expression, indices: Expression | Integers, source: Expression, axis: int = 0) -> Expression:
-    """x with the elements of another tensor added at given positions: ``y[indices[i, j], j] += source[i, j]``.
+    """Add elements of another tensor to x at given positions: ``y[indices[i, j], j] += source[i, j]``.
 
     Args:
         x: any expression.
@@ -311,7 +311,7 @@ def scatter_add(x: Expression, indices: Expression | Integers, source: Expressio
 
 @known_arguments
 def index_add(x: Expression, indices: Expression | Sequence[int], source: Expression, axis: int = 0) -> Expression:
-    """x with the rows or columns of another tensor added at given positions: ``y[indices[i]] += source[i]``.
+    """Add rows or columns of another tensor to x at given positions: ``y[indices[i]] += source[i]``.
 
     For columns, with axis 1, ``y[:, indices[j]] += source[:, j]``; likewise for further axes.
 
@@ -354,7 +354,7 @@ def index_add(x: Expression, indices: Expression | Sequence[int], source: Expres
 
 @known_arguments
 def scatter(x: Expression, indices: Expression | Integers, source: Expression, axis: int = 0) -> Expression:
-    """x with some elements replaced by those of another tensor: ``y[indices[i, j], j] = source[i, j]``.
+    """Replace elements of x by elements of another tensor: ``y[indices[i, j], j] = source[i, j]``.
 
     Args:
         x: any expression.

@@ -1,4 +1,4 @@
-"""Device addresses of the values and gradients of nodes, for tables that kernels read."""
+"""Device addresses of values and gradients, for tables that kernels read."""
 
 from libc.stdint cimport uint32_t
 
@@ -10,13 +10,13 @@ from dynet_cy.memory.storage cimport Param
 
 
 # Where the values of a batch begin, or its gradients, on the host and on the device.
-cdef struct Place:
+cdef struct BatchAddress:
     uint32_t batch
     const float* here
     float* there
 
 
-cdef inline float* there(Pass* s, Place* place, const Node* x) noexcept nogil:
+cdef inline float* there(Pass* s, BatchAddress* place, const Node* x) noexcept nogil:
     """The device address of the value of a node; `place` is that of its batch, or becomes it."""
     if x.val == NULL:
         return (<Param*>x.object).device_value
@@ -29,7 +29,7 @@ cdef inline float* there(Pass* s, Place* place, const Node* x) noexcept nogil:
     return place.there + (x.val - place.here)
 
 
-cdef inline float* gradient_there(Pass* s, Place* place, const Node* x) noexcept nogil:
+cdef inline float* gradient_there(Pass* s, BatchAddress* place, const Node* x) noexcept nogil:
     """The device address of the gradient of a node; `place` is that of its batch, or becomes it.  NULL: there is no
     memory."""
     cdef float* here

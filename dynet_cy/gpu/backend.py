@@ -8,6 +8,7 @@ from __future__ import annotations
 # derived: modules, by tools/derive.py
 from dynet_cy.gpu import (  # type: ignore[attr-defined]  # noqa: F401 - register
     conv,
+    custom,
     elementwise,
     executor,
     memory,

@@ -19,7 +19,7 @@ from dynet_cy.execute.walk cimport (
     Form, Walk, allocate, arrange, clear_call, settle, settle_gradients,
 )
 from dynet_cy.execute.watch cimport checking
-from dynet_cy.gpu.addresses cimport Place, gradient_there, is_live, stride_of, there
+from dynet_cy.gpu.addresses cimport BatchAddress, gradient_there, is_live, stride_of, there
 from dynet_cy.gpu.commands cimport (
     CELLS, Command, Pass, add_command, allocate_lines, device_forms, make_tables, on_device, set_lines,
 )
@@ -340,7 +340,7 @@ cdef int cell_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef const Node* gates
     cdef const Node* bias
     cdef const Node* before
-    cdef Place[3] place
+    cdef BatchAddress[3] place
     cdef uint32_t j, e, count = elements_of(g, batch)
     cdef CellForward* x
     cdef CellForward* table
@@ -465,8 +465,8 @@ cdef int list_cells_back(Walk* w, const Batch* batch) noexcept nogil:
     cdef const Node* c
     cdef const Node* gates
     cdef const Node* before
-    cdef Place[3] place
-    cdef Place[3] grad
+    cdef BatchAddress[3] place
+    cdef BatchAddress[3] grad
     cdef uint32_t id, of_c, of_gates, of_before, j, e, count = elements_of(g, batch)
     cdef CellBackward* x
     cdef CellBackward* table

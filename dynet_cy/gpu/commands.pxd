@@ -1,4 +1,4 @@
-"""Passes over a graph on a device: the commands of a pass, and the walk that lists them.
+"""Passes on a device: the commands of a pass, and the walk that lists them.
 
 The walk over batches (execute/walk, execute/gradients) calls the functions of a GPU, which append commands to a pass.
 Tables that the device reads (items, lists of pointers, moves) and inputs are collected.  Then `run_pass` of gpu/passes

@@ -1,5 +1,5 @@
 # Used from Cython only.
-"""The commands of a pass on a device, and the functions that append them for the walk; see commands.pxd.
+"""Commands of a pass on a device, and functions that append them; see commands.pxd.
 
 The arenas of the graph are mirrored on the device.  So the host decides where values, gradients and working memory are,
 as for the CPU.  A pass writes only tables to its own arenas, so the other arenas take no host memory.
@@ -8,7 +8,9 @@ as for the CPU.  A pass writes only tables to its own arenas, so the other arena
 from libc.stdint cimport uint8_t, uint32_t, uintptr_t
 from libc.string cimport memcpy, memset
 
+from dynet_cy.core.engine cimport add_tunable
 from dynet_cy.core.tensor cimport Tensor, rows_of, total_of
+from dynet_cy.core.threads cimport Number
 from dynet_cy.execute.gradient_memory cimport come_back, end_lending, take_back
 from dynet_cy.execute.gradients cimport (
     add_collected, backward_call, backward_each, collected_of, multiply_collected,
@@ -386,10 +388,14 @@ cdef int translate(Walk* w, const Batch* batch, Call* c) noexcept nogil:
 
 cdef int forward(Walk* w, const Batch* batch, const Op* op, const Call* c) noexcept nogil:
     cdef Pass* s = pass_of(w)
-    cdef const GpuOp* gpu_op = gpu_op_at(op.id)
+    cdef GpuOp* gpu_op = gpu_op_at(op.id)
     if gpu_op.forward == NULL:
         s.missing = op.id + 1
         return -1
+    if gpu_op.load != NULL and not gpu_op.devices >> s.d.gpu.number & 1:
+        w.failure.raised = gpu_op.load(s.d.gpu, op.id)
+        if w.failure.raised != NULL:
+            return -1
     cdef bint begun = gpu_op.adds_to_first and begin_with_first(s, batch, c)
     s.modules |= gpu_op.modules
     s.values_needed = max(s.values_needed, w.g.values.top)
@@ -436,6 +442,7 @@ cdef bint add_early(Pass* s, const float* source, float* to, size_t n, size_t pe
 cdef int begin_backward(Walk* w, const Batch* batch, const Op* op, const Call* c) noexcept nogil:
     cdef Pass* s = pass_of(w)
     cdef const GpuOp* gpu_op = gpu_op_at(op.id)
+    cdef float* prepared
     if gpu_op.backward == NULL:
         s.missing = op.id + 1
         s.missing_gradient = True
@@ -443,6 +450,11 @@ cdef int begin_backward(Walk* w, const Batch* batch, const Op* op, const Call* c
     s.modules |= gpu_op.modules
     if gpu_op.begin_backward == NULL or (batch.cell and s.cells != NULL and s.cells[batch.cell - 1]):
         return 0
+    if gpu_op.prepared != NULL:
+        prepared = <float*>allocate(w, gpu_op.prepared(c) * sizeof(float))
+        if prepared == NULL:
+            return -1
+        (<Call*>c).work = place(w, prepared)            # as `translate` changes its tensors
     return add_call(s, BEGIN, c, batch, 0, w.n_live)
 
 
@@ -538,7 +550,8 @@ cdef enum:
     MOST_COLLECTED = 1 << 21
     ENOUGH_COLUMNS = 256
 
-cdef size_t most_collected = MOST_COLLECTED
+cdef Number most_collected = MOST_COLLECTED
+add_tunable("gpu.commands.most_collected", &most_collected)
 
 # The factors of one call.
 cdef struct FactorPart:
@@ -608,21 +621,6 @@ cdef void let_factors_go(Walk* w, const FactorPart* part) noexcept nogil:
 cdef int after_batch(Walk* w, const Batch* batch) noexcept nogil:
     cdef const Pass* s = pass_of(w)
     return finish(w) if s.collected_bytes > most_collected and s.most_columns >= <size_t>ENOUGH_COLUMNS else 0
-
-
-def set_most_collected(size_t n) -> int:
-    """Set how many bytes of gradients are kept as factors of the gradients of weights: for tests.
-
-    Args:
-        n: the new number.
-
-    Returns:
-        The number before.
-    """
-    global most_collected
-    before = most_collected
-    most_collected = n
-    return before
 
 
 cdef int multiply(Walk* w, Collected* x) noexcept nogil:

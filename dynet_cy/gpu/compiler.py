@@ -1,5 +1,5 @@
 """Compiles kernels for a device, through PyCUDA, and caches the code on disk: those in `cuda/`, and sources that are
-written at run time (`fused_source`).
+written at run time (`fused_source`) or that the program gives (`ops.cuda_source`).
 
 The name of a cached file consists of the module, the architecture, a hash of the source, all headers and the options,
 and a hash of the compiler's version. If there is no compiler, a file that any compiler made from the same
@@ -25,7 +25,7 @@ from pathlib import Path
 from dynet_cy.files.replacing import write_file
 from dynet_cy.gpu.driver import GpuError, GpuUnavailable
 
-__all__ = ["OPTIONS", "cubin", "fused_cubin", "module_names", "nvcc", "source_folders"]
+__all__ = ["OPTIONS", "cubin", "module_names", "nvcc", "source_folders", "text_cubin"]
 
 # Products and sums are contracted only where a source says so. Otherwise numbers would depend on whether a sum is
 # computed in the launch of the product: in a fused kernel, or where a gradient has its own memory instead of being
@@ -151,7 +151,7 @@ def _compile(source: str, what: str, architecture: str, compiler: str) -> bytes:
             )
         )
     except pycuda.driver.CompileError as e:
-        raise GpuError(f"the kernels {what} do not compile for {architecture}: {e}") from None
+        raise GpuError(f"the kernels {what} do not compile for {architecture}:\n{e.stderr or e}") from None
 
 
 def cubin(name: str, architecture: str) -> bytes:
@@ -166,16 +166,16 @@ def cubin(name: str, architecture: str) -> bytes:
     return _cached(stem, lambda: source.read_text(encoding="utf-8"), f"in cuda/{name}.cu", architecture)
 
 
-def fused_cubin(source: str, architecture: str) -> bytes:
-    """The kernels of a text that includes headers of `cuda/`, likewise.
+def text_cubin(source: str, what: str, architecture: str) -> bytes:
+    """The kernels of a text that includes headers of `cuda/`, likewise; `what` they are is for errors.
 
     Raises:
         GpuUnavailable: there is no compiler, and no cached file.
         GpuError: the compiler reports errors.
     """
     digest = hashlib.sha256("\0".join([*OPTIONS, _headers(), source]).encode())
-    stem = f"fused-{architecture}-{digest.hexdigest()[:32]}"
-    return _cached(stem, lambda: source, "of several elementwise ops", architecture)
+    stem = f"text-{architecture}-{digest.hexdigest()[:32]}"
+    return _cached(stem, lambda: source, what, architecture)
 
 
 def _cached(stem: str, source: Callable[[], str], what: str, architecture: str) -> bytes:

@@ -133,7 +133,7 @@ cdef enum:
 # ---- their place in the plan ----------------------------------------------------------
 
 # Where a planned batch goes.
-cdef struct Place:
+cdef struct Slot:
     uint32_t before                 # the batch before which it runs: itself, or of copies the first batch that uses one
     uint32_t first                  # the first of the batches that go before this one, or NO_BATCH
     uint32_t following              # the next one that goes before the same batch, or NO_BATCH
@@ -142,35 +142,35 @@ cdef struct Place:
 cdef void bring_to_users(Graph* g, uint32_t first, uint32_t n) noexcept nogil:
     """Move batches of copies right before the first batches that use them.  The plan stays if there is no memory."""
     cdef const Batch* batches = batches_of(g) + first
-    cdef Place* places = <Place*>arena_alloc(&g.scratch, n * sizeof(Place))
+    cdef Slot* slots = <Slot*>arena_alloc(&g.scratch, n * sizeof(Slot))
     cdef uint32_t b
     cdef bint moved = False
-    if places == NULL:
+    if slots == NULL:
         return
     for b in range(n):
-        places[b].before = b if batches[b].form != COPIES else NO_BATCH
-        places[b].first = places[b].following = NO_BATCH
+        slots[b].before = b if batches[b].form != COPIES else NO_BATCH
+        slots[b].first = slots[b].following = NO_BATCH
         if b and batches[b].first != batches[b - 1].first + batches[b - 1].count:
             return
-    if not find_places(g, batches, n, places):
+    if not find_slots(g, batches, n, slots):
         return
     b = n
     while b:                                    # so that those before one batch keep their order
         b -= 1
-        if places[b].before != b:
-            places[b].following = places[places[b].before].first
-            places[places[b].before].first = b
-            moved = moved or places[b].before != b + 1
+        if slots[b].before != b:
+            slots[b].following = slots[slots[b].before].first
+            slots[slots[b].before].first = b
+            moved = moved or slots[b].before != b + 1
     if moved:
-        write_plan(g, first, n, places)
+        write_plan(g, first, n, slots)
 
 
-cdef bint find_places(Graph* g, const Batch* batches, uint32_t n, Place* places) noexcept nogil:
+cdef bint find_slots(Graph* g, const Batch* batches, uint32_t n, Slot* slots) noexcept nogil:
     """Find where batches of copies go; False if there is no memory."""
     cdef uint32_t b, i, j, id, lowest = NO_BATCH, highest = 0
     cdef const Node* x
     cdef const uint32_t* args
-    cdef Place* of_argument
+    cdef Slot* of_argument
     cdef uint32_t* of_copy                      # the batch of each node, or NO_BATCH if it is no copy
     for b in range(n):
         for j in range(batches[b].count if batches[b].form == COPIES else 0):
@@ -185,21 +185,21 @@ cdef bint find_places(Graph* g, const Batch* batches, uint32_t n, Place* places)
         for j in range(batches[b].count if batches[b].form == COPIES else 0):
             of_copy[order_of(g)[batches[b].first + j] - lowest] = b
     b = n
-    while b:                                    # all users of a batch have their places before it
+    while b:                                    # all users of a batch have their slots
         b -= 1
-        if places[b].before == NO_BATCH:        # nothing uses it
-            places[b].before = b
+        if slots[b].before == NO_BATCH:         # nothing uses it
+            slots[b].before = b
         for j in range(batches[b].count):
             x = &nodes_of(g)[order_of(g)[batches[b].first + j]]
             args = args_of(g, x)
             for i in range(x.nargs):
                 if lowest <= args[i] <= highest and of_copy[args[i] - lowest] != NO_BATCH:
-                    of_argument = &places[of_copy[args[i] - lowest]]
-                    of_argument.before = min(of_argument.before, places[b].before)
+                    of_argument = &slots[of_copy[args[i] - lowest]]
+                    of_argument.before = min(of_argument.before, slots[b].before)
     return True
 
 
-cdef void write_plan(Graph* g, uint32_t first, uint32_t n, const Place* places) noexcept nogil:
+cdef void write_plan(Graph* g, uint32_t first, uint32_t n, const Slot* slots) noexcept nogil:
     """Bring the batches and their nodes into their new order; if there is no memory, they stay."""
     cdef Batch* batches = batches_of(g) + first
     cdef uint32_t at = batches[0].first, k = 0, b
@@ -213,8 +213,8 @@ cdef void write_plan(Graph* g, uint32_t first, uint32_t n, const Place* places) 
     memcpy(old, batches, n * sizeof(Batch))
     memcpy(ids, order, nodes * sizeof(uint32_t))
     for b in range(n):
-        if places[b].before == b:
-            list_group(places, b, sequence, &k)
+        if slots[b].before == b:
+            list_group(slots, b, sequence, &k)
     for k in range(n):
         b = sequence[k]
         batches[k] = old[b]
@@ -224,13 +224,13 @@ cdef void write_plan(Graph* g, uint32_t first, uint32_t n, const Place* places) 
         at += old[b].count
 
 
-cdef inline void list_group(const Place* places, uint32_t b, uint32_t* sequence, uint32_t* k) noexcept nogil:
+cdef inline void list_group(const Slot* slots, uint32_t b, uint32_t* sequence, uint32_t* k) noexcept nogil:
     """List the batches that go before a batch, then itself."""
-    cdef uint32_t other = places[b].first
+    cdef uint32_t other = slots[b].first
     while other != NO_BATCH:
         sequence[k[0]] = other
         k[0] += 1
-        other = places[other].following
+        other = slots[other].following
     sequence[k[0]] = b
     k[0] += 1
 

@@ -15,6 +15,7 @@ cdef extern from "dynet_cy/gpu.h" nogil:
     int WRONG_PARAMETERS "DY_WRONG_PARAMETERS"
     int MOST_PARAMETERS "DY_MOST_PARAMETERS"
     int LOG_FULL "DY_LOG_FULL"
+    int WRONG_SHAPES "DY_WRONG_SHAPES"
     int FORKED "DY_FORKED"
     int PRODUCT_TOO_LARGE "DY_PRODUCT_TOO_LARGE"
     int MOST_CHUNKS "DY_MOST_CHUNKS"
@@ -152,8 +153,11 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         GpuForward forward
         GpuBackward backward
         GpuForward begin_backward
+        Saved prepared
         Note note
         uint64_t modules
+        void* (*load)(Gpu* gpu, uint32_t op) noexcept nogil
+        uint64_t devices
         uint8_t draws
         uint8_t step
         GpuForward sums

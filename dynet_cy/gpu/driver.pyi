@@ -24,8 +24,5 @@ def device_name(number: int) -> str:
 def memory_info(number: int) -> tuple[int, int]:
     """Bytes of device memory: free, and in total."""
 
-def counts(number: int) -> dict[str, int]:
-    """Counts of the work that was sent to a device since it was opened, as a dictionary."""
-
 def synchronize(number: int) -> None:
     """Wait until a device has finished all work."""

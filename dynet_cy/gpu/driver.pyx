@@ -17,7 +17,8 @@ from libc.stdint cimport uintptr_t
 from libc.stdlib cimport calloc, free
 from posix.dlfcn cimport RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW, dlerror, dlopen, dlsym
 
-from dynet_cy.core.threads cimport LARGE, Interrupts, begin_interrupts, interrupted, raise_interrupt
+from dynet_cy.core.engine cimport add_count
+from dynet_cy.core.threads cimport LARGE, Interrupts, Number, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.kernels.kernels cimport BFLOAT16, FLOAT32, TF32, chosen_precision
 
 
@@ -282,8 +283,18 @@ cdef int open_gpu(Gpu* gpu, int number) except -1:
         gpu.workspace = 0
     else:
         check_blas(gpu, gpu.blas.cublasSetWorkspace_v2(gpu.blas_handle, <void*><uintptr_t>gpu.workspace, size))
+    register_counts(gpu)
     # The context is never released: graphs may be closed while the interpreter shuts down.
     Py_INCREF(context)
+    return 0
+
+
+cdef int register_counts(Gpu* gpu) except -1:
+    cdef const Number* counts = <const Number*>&gpu.counts
+    cdef int i
+    for i, name in enumerate(("launches", "products", "fills", "uploads", "fetches", "uploaded_bytes", "fetched_bytes",
+                              "waits", "replays", "replayed", "captures", "failed_captures")):  # as in gpu.h
+        add_count(f"gpu.{gpu.number}.{name}", &counts[i])
     return 0
 
 
@@ -303,6 +314,8 @@ cdef str text_of(Gpu* gpu, int error):
         return "it takes another number of parameters"
     if error == LOG_FULL:
         return "out of memory of the host for what is to be launched"
+    if error == WRONG_SHAPES:
+        return "it computes each element of the result by an expression, but an argument does not have that shape"
     if error == FORKED:
         return AFTER_FORK
     if error == PRODUCT_TOO_LARGE:
@@ -385,21 +398,6 @@ cdef void wait_with(Gpu* gpu, Interrupts* s) noexcept nogil:
         leave(gpu)
         if busy and interrupted(s, LARGE):
             break
-
-
-def counts(int number):
-    """Counts of the work that was sent to a device since it was opened, as a dictionary.
-
-    launches (of kernels), products (of cuBLAS), fills, uploads and fetches (copies to and from the device) with
-    their bytes, and waits of the host.  For CUDA graphs: captures (graphs that were made), failed_captures, replays
-    (launches of graphs) and replayed (the launches, products and fills within replayed graphs, which are not counted
-    above).
-    """
-    cdef Counts* c = &gpu_at(number).counts
-    return {"launches": c.launches, "products": c.products, "fills": c.fills, "uploads": c.uploads,
-            "fetches": c.fetches, "uploaded_bytes": c.uploaded_bytes, "fetched_bytes": c.fetched_bytes,
-            "waits": c.waits, "replays": c.replays, "replayed": c.replayed, "captures": c.captures,
-            "failed_captures": c.failed_captures}
 
 
 def synchronize(int number):

@@ -1,4 +1,4 @@
-"""Elementwise functions, whose kernels come from the rows of .def files, and sums of many."""
+"""Elementwise functions, with kernels from the rows of .def files, and sums of many."""
 
 from libc.stdint cimport uint32_t
 from libc.string cimport memset

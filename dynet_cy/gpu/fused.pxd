@@ -1,4 +1,4 @@
-"""Kernels of several elementwise ops, which are compiled when they are first worth it; see fused.pyx."""
+"""Fused kernels for several elementwise ops, compiled when they pay off; see fused.pyx."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 

@@ -1,8 +1,5 @@
 from typing import Any
 
-def set_limits(kernels: int, launches: int) -> tuple[int, int]:
-    """Limit the kernels of several elementwise ops that this process compiles."""
-
 def describe() -> list[dict[str, Any]]:
     """The signatures that this process has met, as a list of dictionaries."""
 

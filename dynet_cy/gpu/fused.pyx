@@ -1,4 +1,4 @@
-"""Kernels of several elementwise ops, which are compiled at run time, when they are first worth it.
+"""Fused kernels for several elementwise ops, compiled at run time when they pay off.
 
 A kernel is found by its signature: the ops of one instance, and which arguments are results of others.  Sizes,
 addresses and constants are not part of it, so the cells of a program have one or two signatures, whatever their sizes
@@ -10,6 +10,7 @@ cached on disk like that of all kernels.
 from cpython.ref cimport Py_INCREF
 from libc.string cimport memcmp, memset
 
+from dynet_cy.core.engine cimport add_tunable
 from dynet_cy.core.mutex cimport pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
 from dynet_cy.core.threads cimport Number
 from dynet_cy.gpu.driver cimport Gpu
@@ -17,15 +18,17 @@ from dynet_cy.gpu.registry cimport NO_MODULE, kernel_at, load_code
 from dynet_cy.ops.elementwise cimport BINARY, UNARY
 from dynet_cy.ops.registry cimport Op, reads, reads_result
 
-from dynet_cy.gpu.compiler import fused_cubin
+from dynet_cy.gpu.compiler import text_cubin
 from dynet_cy.gpu.driver import architecture
 from dynet_cy.gpu.fused_source import FusedNode, source_of
 
 cdef enum:
     MOST_KERNELS = 256
 
-cdef Number most_kernels = 64
-cdef Number least_saved = 64
+cdef Number most_kernels = 64       # signatures that are compiled; 0: those that have been are not used either
+cdef Number least_saved = 64        # launches that a kernel would have saved when it is compiled
+add_tunable("gpu.fused.most_kernels", &most_kernels, MOST_KERNELS)
+add_tunable("gpu.fused.least_saved", &least_saved)
 
 cdef Fused[MOST_KERNELS] kernels
 cdef uint32_t n_kernels = 0
@@ -97,7 +100,7 @@ cdef void* make(Gpu* gpu, Fused* x) noexcept with gil:
     cdef int kernel = x.kernel, few = x.few
     cdef bint failed = False
     try:
-        code = fused_cubin(source(&x.signature), architecture(gpu.number))
+        code = text_cubin(source(&x.signature), "of several elementwise ops", architecture(gpu.number))
         if kernel < 0:
             kernel = kernel_at(NO_MODULE, b"fused")
             few = kernel_at(NO_MODULE, b"few_fused")
@@ -140,35 +143,6 @@ cdef str source(const Signature* x):
         k += 1 + len(args)
     grads = [i for i in range(len(nodes)) if x.grads >> i & 1]
     return source_of(nodes, grads if x.backward else None)
-
-
-def set_limits(uint64_t kernels, uint64_t launches) -> tuple[int, int]:
-    """Limit the kernels of several elementwise ops that this process compiles.
-
-    Args:
-        kernels: how many signatures at most; 0 switches all of them off; otherwise those that
-            have been compiled are used.
-        launches: how many launches a kernel would have saved when it is compiled.
-
-    Returns:
-        The limits before: 64 and 64 at first.
-
-    Raises:
-        ValueError: `kernels` is more than 256.
-
-    Example:
-        >>> from dynet_cy.gpu.fused import set_limits
-        >>> before = set_limits(0, 64)
-        >>> set_limits(*before)
-        (0, 64)
-    """
-    global most_kernels, least_saved
-    if kernels > MOST_KERNELS:
-        raise ValueError(f"kernels must be at most {MOST_KERNELS}, not {kernels}")
-    before = (most_kernels, least_saved)
-    most_kernels = kernels
-    least_saved = launches
-    return before
 
 
 def describe() -> list[dict[str, Any]]:

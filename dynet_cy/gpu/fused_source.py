@@ -1,4 +1,4 @@
-"""The sources of kernels that run several elementwise ops as one launch: forward, or all of backward.
+"""Sources of fused kernels: several elementwise ops as one launch, forward or all of backward.
 
 A signature says which ops, and where each argument comes from. Sizes, addresses and constants are arguments of the
 kernel, which `cuda/fused.cuh` describes. The formulas are those of `unary.def` and `binary.def`.
@@ -45,7 +45,7 @@ class FusedNode:
         return " + ".join(x)
 
     def gradient(self, number: int, i: int, x: Sequence[str]) -> str:
-        """What it adds to the gradient of argument i."""
+        """Its contribution to the gradient of argument i."""
         if self.kind == "unary":
             return f"d{number} * slope_{self.name}({x[0]}, v{number}, {_constants(number)})"
         if self.kind == "binary":

@@ -1,4 +1,4 @@
-"""Elementwise batches that follow each other, as one launch; see fusion.pyx."""
+"""Fusion of consecutive elementwise batches into one launch; see fusion.pyx."""
 
 from libc.stdint cimport uint32_t
 

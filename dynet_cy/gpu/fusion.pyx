@@ -1,4 +1,4 @@
-"""Elementwise batches that follow each other on a device, as one launch of a kernel that is compiled for them.
+"""Fusion of consecutive elementwise batches on a device: one launch of a kernel compiled for them.
 
 The gates of a cell that a program writes out, such as `cmult(logistic(x), tanh(y)) + z`, are a batch for each op,
 between two products.  If such batches consist of equal pieces, one for each cell, then a thread can compute all ops
@@ -25,7 +25,7 @@ from dynet_cy.execute.gradients cimport contribute
 from dynet_cy.execute.walk cimport (
     Form, Walk, allocate, arrange, claim, clear_call, is_too_long, settle, settle_gradients,
 )
-from dynet_cy.gpu.addresses cimport Place, gradient_there, is_live, there
+from dynet_cy.gpu.addresses cimport BatchAddress, gradient_there, is_live, there
 from dynet_cy.gpu.commands cimport (
     CELLS, Command, Pass, add_command, allocate_lines, device_forms, make_tables, on_device, set_lines,
 )
@@ -497,7 +497,7 @@ cdef int fusion_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef Pass* s = <Pass*>w
     cdef Run r
     cdef const Fused* kernel
-    cdef Place[MOST_OUTSIDE] place
+    cdef BatchAddress[MOST_OUTSIDE] place
     cdef uint64_t* table
     cdef uint64_t* line
     cdef uint32_t e, i
@@ -688,9 +688,9 @@ cdef int list_backward(Pass* s, Run* r, const Fused* kernel) noexcept nogil:
     """List the launch of a run backward, and mark the gradients that it computes."""
     cdef Walk* w = &s.walk
     cdef Graph* g = w.g
-    cdef Place[MOST_OUTSIDE] values
-    cdef Place[MOST_OUTSIDE] place
-    cdef Place[MOST_NODES] own
+    cdef BatchAddress[MOST_OUTSIDE] values
+    cdef BatchAddress[MOST_OUTSIDE] place
+    cdef BatchAddress[MOST_NODES] own
     cdef uint8_t[MOST_OUTSIDE] turns
     cdef uint32_t i, e, k, id, grads = 0, width
     cdef uint64_t* table
@@ -741,7 +741,8 @@ cdef void order_of_writing(const Run* r, uint8_t* turns) noexcept nogil:
             n += 1
 
 
-cdef int write_gradient(Pass* s, const Run* r, uint32_t i, uint32_t e, Place* place, uint64_t* word) noexcept nogil:
+cdef int write_gradient(Pass* s, const Run* r, uint32_t i, uint32_t e, BatchAddress* place,
+                        uint64_t* word) noexcept nogil:
     """Where an instance writes its contribution to the gradient of argument e."""
     cdef Walk* w = &s.walk
     cdef uint32_t id = outside_at(w.g, r, e, i)
@@ -770,7 +771,8 @@ cdef int write_gradient(Pass* s, const Run* r, uint32_t i, uint32_t e, Place* pl
     return 0
 
 
-cdef int own_gradient(Pass* s, const Run* r, uint32_t id, uint32_t k, Place* place, uint64_t* word) noexcept nogil:
+cdef int own_gradient(Pass* s, const Run* r, uint32_t id, uint32_t k, BatchAddress* place,
+                      uint64_t* word) noexcept nogil:
     """Where the gradient of a node of a run is that comes from elsewhere; whether all of it is stored there."""
     cdef Graph* g = s.walk.g
     cdef bint live = is_live(g, id)

@@ -2,10 +2,11 @@
 
 import os
 
-from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport UINT32_MAX, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
+from dynet_cy.core.engine cimport add_tunable
 from dynet_cy.core.threads cimport Number
 from dynet_cy.gpu.driver cimport (
     FORKED, MOST_GPUS, Address, Counts, Records, enter, failed, fetch_bytes, gpu_at, leave, play, raise_error,
@@ -35,9 +36,8 @@ from dynet_cy.schedule.plan cimport dy_hash
 # each CUDA graph that is evicted before it has paid for its capture doubles the
 # number of times that records must be seen before they are captured.
 #
-# If a capture fails on a device, it runs without captures from then on, and
-# `failed_captures` of `dynet_cy.gpu.driver.counts` counts the failure.  Devices
-# without memory for the cuBLAS workspace run without captures too.
+# If a capture fails on a device, it runs without captures from then on, and `failed_captures` counts the failure.
+# Devices without memory for the cuBLAS workspace run without captures too.
 #
 # `DYNET_CY_CUDA_GRAPHS=0` in the environment switches captures off.
 
@@ -50,10 +50,13 @@ cdef enum:
     PAYS = 4                        # number of replays that pay for a capture
     THREAD_LOCAL = 1                # capture mode: does not restrict other threads
 
-cdef Number most_graphs = 32
-cdef Number most_nodes = 1 << 16
+# Of each computation graph.
+cdef Number most_graphs = 32        # 0 switches them off
+cdef Number most_nodes = 1 << 16    # launches, products and fills in them
 if os.environ.get("DYNET_CY_CUDA_GRAPHS", "1") in ("", "0"):
     most_graphs = 0
+add_tunable("gpu.graphs.most_graphs", &most_graphs, UINT32_MAX)
+add_tunable("gpu.graphs.most_nodes", &most_nodes)
 
 # For each device, the records of the current pass.
 cdef Records[MOST_GPUS] lists
@@ -228,23 +231,6 @@ cdef void drop_replays(Gpu* gpu, void** kept) noexcept nogil:
     leave(gpu)
     free(replays)
     kept[0] = NULL
-
-
-def set_limits(uint32_t graphs, uint64_t nodes) -> tuple[int, int]:
-    """Limit the CUDA graphs that each computation graph keeps on its device.
-
-    Args:
-        graphs: number of CUDA graphs; 0 switches them off.
-        nodes: total number of launches, products and fills in them.
-
-    Returns:
-        The previous limits, as a tuple.
-    """
-    global most_graphs, most_nodes
-    before = most_graphs, most_nodes
-    most_graphs = graphs
-    most_nodes = nodes
-    return before
 
 
 # ==== graphs ======================================================================================

@@ -1,4 +1,4 @@
-"""Launches of several calls as one, while they are recorded.
+"""Joins the launches of several calls while they are recorded.
 
 A section is a sequence of calls whose members do not depend on each other (include/dynet_cy/launch_sections.h).  When
 it ends, launches of the same kernel become one launch of its group kernel, and small products one launch.

@@ -1,5 +1,5 @@
 # Used from Cython only.
-"""Launches of several calls as one; see groups.pxd."""
+"""Joins the launches of several calls; see groups.pxd."""
 
 from libc.string cimport memset
 

@@ -4,7 +4,9 @@ from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
+from dynet_cy.core.engine cimport add_tunable
 from dynet_cy.core.tensor cimport size_of
+from dynet_cy.core.threads cimport Number
 from dynet_cy.gpu.driver cimport (
     MOST_GPUS, Address, DeviceArena, enter, error_of, fetch_bytes, gpu_at, launch, launch_each, launch_rows, leave,
     raise_error, value_at, wait, wait_for,
@@ -31,6 +33,7 @@ cdef int NOTE = kernel_at(CU, b"lazy_defer")
 # An update of a whole table reads and writes four planes, 32 bytes a number; deferring takes two launches more.  With
 # fewer numbers than this, the whole table takes less time, at 3 TB/s.
 lazy_on_devices().least = 1 << 20
+add_tunable("gpu.lazy.least", <Number*>&lazy_on_devices().least)
 
 # Tables are read in parts of this many bytes, through memory on the device.
 cdef enum:
@@ -38,20 +41,6 @@ cdef enum:
 
 cdef DeviceArena[MOST_GPUS] parts
 memset(parts, 0, sizeof(parts))
-
-
-def set_least_lazy(size_t n):
-    """Set the least size of tables on a GPU whose updates may be deferred.
-
-    Args:
-        n: number of floats; tables that have been updated before do not change.
-
-    Returns:
-        The previous size.
-    """
-    before = lazy_on_devices().least
-    lazy_on_devices().least = n
-    return before
 
 
 def updates_had(_Stored x not None):

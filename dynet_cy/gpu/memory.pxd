@@ -1,4 +1,4 @@
-"""Memory of a device: arenas that grow in place, copies, arenas of graphs, and results of clipping that come back."""
+"""Device memory: arenas that grow in place, copies, arenas of graphs, and results of clipping."""
 
 from libc.stdint cimport uint32_t, uint64_t
 

@@ -19,7 +19,7 @@ class Clipping:
     def coming(self) -> int:
         """The number of updates that the device may have dropped without `dropped` having counted them yet."""
     def catch_up(self) -> None:
-        """Wait if too many updates are under way."""
+        """Wait if too many updates are in progress."""
     @property
     def norm(self) -> float:
         """The norm of the last update or, after updates were left out, of the first of these."""

@@ -1,4 +1,4 @@
-"""Memory of a device: arenas that grow in place, copies, arenas of graphs, and results of clipping that come back."""
+"""Device memory: arenas that grow in place, copies, arenas of graphs, and results of clipping."""
 
 cimport cython
 from libc.math cimport isfinite
@@ -253,7 +253,7 @@ cdef class Clipping:
         return self.asked - <uint32_t>both + <uint32_t>(both >> 32) - self.known
 
     def catch_up(self):
-        """Wait if too many updates are under way."""
+        """Wait if too many updates are in progress."""
         if self.asked - <uint32_t>done_dropped(self.host_ptr) > MOST_COMING:
             self.wait()
 

@@ -33,7 +33,8 @@ from dynet_cy.graph.structs cimport (
 from dynet_cy.graph.usage cimport raise_with_largest
 from dynet_cy.memory.arena cimport ALIGN, Arena, Segment, array_push, segment_at
 from dynet_cy.memory.storage cimport Param
-from dynet_cy.ops.registry cimport op_at
+from dynet_cy.ops.custom cimport is_custom
+from dynet_cy.ops.registry cimport Op, op_at
 
 cdef enum:
     NO_MEMBER = 0xFFFFFFFF
@@ -45,11 +46,13 @@ cdef int MOVE_FEW = kernel_at(BASE, b"move_few")
 
 cdef int raise_pass_failure(Pass* s, str what) except -1:
     """Raise the error that stopped the walk that lists a pass."""
+    cdef const Op* op
     if s.missing:
-        name = op_at(s.missing - 1).name.decode()
+        op = op_at(s.missing - 1)
+        advice = ("give custom_op its kernels by `cuda`" if is_custom(op) else "docs/gpu.md lists what is not")
         raise NotImplementedError(
-            f"{name}: {'its gradient' if s.missing_gradient else 'it'} is not implemented on GPU:{s.d.gpu.number} yet; "
-            "docs/gpu.md lists what is not, and to_device(x, 'CPU') lets it run on the CPU")
+            f"{op.name.decode()}: {'its gradient' if s.missing_gradient else 'it'} is not implemented on "
+            f"GPU:{s.d.gpu.number} yet; {advice}, and to_device(x, 'CPU') lets it run on the CPU")
     raise_failure(s.walk.g, what, &s.walk.failure)
 
 

@@ -1,4 +1,4 @@
-"""Launchers of kernels that read indices which are values of the graph."""
+"""Launchers of kernels that read indices from the graph."""
 
 from libc.stdint cimport uint32_t
 

@@ -1,4 +1,4 @@
-"""Launchers of kernels that read indices which are values of the graph; and `one_hot_at`."""
+"""Launchers of kernels that read indices from the graph; and `one_hot_at`."""
 
 from libc.stdint cimport uint32_t
 

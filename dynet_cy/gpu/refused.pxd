@@ -1,4 +1,4 @@
-"""Indices that kernels have refused: see refused.pyx."""
+"""Indices out of range, found by kernels: see refused.pyx."""
 
 from dynet_cy.gpu.driver cimport Gpu
 

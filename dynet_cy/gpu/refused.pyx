@@ -1,4 +1,4 @@
-"""Indices that kernels have refused because they are out of range.
+"""Indices out of range, found by kernels.
 
 An op does not wait for its kernels, so the error comes after the next wait.  The record is page-locked memory of the
 host that kernels write only then, so that asking for it costs nothing.

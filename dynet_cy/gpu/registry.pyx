@@ -1,4 +1,4 @@
-"""The tables of GPU ops, of kernels and of the modules that contain them; and launchers that many ops need."""
+"""Tables of GPU ops, kernels and their modules; launchers for many ops."""
 
 import importlib
 

@@ -11,6 +11,7 @@ from dynet_cy.gpu.driver cimport (
 )
 from dynet_cy.gpu.lazy cimport read_rows
 from dynet_cy.gpu.positions cimport CU_POSITIONS, NO_ROW, find_places, find_positions
+from dynet_cy.gpu.refused cimport refused_of
 from dynet_cy.gpu.registry cimport (
     BASE, Axes, add_axis, contract, expand, gpu_op, kernel_at, module_at, needs_module, no_axes, scaled,
 )
@@ -513,16 +514,18 @@ cdef int order(Gpu* gpu, const Call* c, float* where) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t count = c.attrs[1].u, lines = s.pre * s.post * c.y.dim.bd, n = lines * s.len, width = TILE
     cdef int how = c.attrs[2].u
+    cdef uint32_t function = c.attrs[3].u
+    cdef void* refused = refused_of(gpu)
     cdef float* runs = c.work
     cdef float* merged
     if total_of(&c.y.dim) == 0:
         return 0
     launch_rows(gpu, SORT_TILES, lines * ((s.len + TILE - 1) // TILE), min(s.len, <size_t>TILE), lines, s.pre, s.len,
-                s.post, count, how, c.x[0].v, c.x[0].bstride, runs, where, c.y.v)
+                s.post, count, how, function, refused, c.x[0].v, c.x[0].bstride, runs, where, c.y.v)
     while width < s.len:
         merged = c.work + 2 * n if runs == c.work else c.work
-        launch_each(gpu, SORT_MERGE, n, lines, s.pre, s.len, s.post, count, how, width, runs,
-                    merged if 2 * width < s.len else NULL, where, c.y.v)
+        launch_each(gpu, SORT_MERGE, n, lines, s.pre, s.len, s.post, count, how, function, refused,
+                    width, runs, merged if 2 * width < s.len else NULL, where, c.y.v)
         runs = merged
         width *= 2
     return gpu.error

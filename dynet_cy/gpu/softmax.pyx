@@ -129,7 +129,7 @@ cdef Attention attention_of(const Call* c) noexcept nogil:
 
 
 cdef Attention attention_backward_of(const Call* c) noexcept nogil:
-    """The same with the result and its gradient."""
+    """The arguments of attention with the result and its gradient, for backward."""
     cdef Attention p = attention_of(c)
     p.y = c.y.v
     p.dy = c.dy.v

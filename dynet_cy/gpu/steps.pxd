@@ -1,4 +1,4 @@
-"""Launches of tables of LSTM cells, each together with the product that was recorded right before it if that computes
+"""Launches of LSTM cells, each together with the product that was recorded right before it if that computes
 the sums of their gates, or the gradients of their outputs: a step of an LSTM is then one launch in each direction.
 
 Most products of steps have few columns.  Then a launch takes longer than what it computes, and the kernels of

@@ -6,6 +6,8 @@ instead of 326, and the kernels take 5 and 14 % longer on an H100.
 
 from libc.stdint cimport uint64_t
 
+from dynet_cy.core.engine cimport add_tunable
+from dynet_cy.core.threads cimport Number
 from dynet_cy.gpu.driver cimport beginning_of, launch, launch_each, value_at
 from dynet_cy.gpu.registry cimport kernel_at, module_at
 
@@ -27,7 +29,8 @@ cdef int[2] STEP = [kernel_at(STEPS, b"lstm_step_forward"), kernel_at(STEPS, b"l
 cdef int[2] FEW = [kernel_at(STEPS, b"few_lstm_steps_forward"), kernel_at(STEPS, b"few_lstm_steps_backward")]
 
 # Larger products fill a device alone, and cuBLAS computes them faster; this many multiplications.
-cdef double most_multiplied = 1 << 25
+cdef Number most_multiplied = 1 << 25
+add_tunable("gpu.steps.most_multiplied", &most_multiplied)
 
 
 cdef void note_steps(Pass* s, Command* c, const void* table, bint back) noexcept nogil:
@@ -59,25 +62,3 @@ cdef int alone(Gpu* gpu, const Command* c) noexcept nogil:
     if c.cols:
         return launch_each(gpu, <int>c.i, c.rows * c.n, c.rows * c.n, c.n, beginning_of(c.p, c.cols))
     return launch_each(gpu, <int>c.i, c.rows * c.n, c.rows * c.n, c.n, c.p)
-
-
-def set_most_multiplied(double n) -> float:
-    """Set how many multiplications a product that is computed in the launch of cells has at most; 0: none is.
-
-    To compare with cuBLAS on a device, and for tests.
-
-    Args:
-        n: the new number.
-
-    Returns:
-        The number before.
-
-    Example:
-        >>> from dynet_cy.gpu import steps
-        >>> steps.set_most_multiplied(steps.set_most_multiplied(0)) == 0
-        True
-    """
-    global most_multiplied
-    before = most_multiplied
-    most_multiplied = n
-    return before

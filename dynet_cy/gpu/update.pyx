@@ -1,4 +1,4 @@
-"""Updates of parameters on a device; numbers of parameters in a flat buffer, for other processes."""
+"""Updates of parameters on a device, and flat buffers for other processes."""
 
 import numpy as np
 

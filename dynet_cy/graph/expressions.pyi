@@ -57,11 +57,11 @@ class ComputationGraph:
     def forward_vec(self, index: int) -> list[float]:
         """The value of a node as a list, column by column; see `forward`."""
     def inc_forward(self, index: int) -> None:
-        """The same as `forward`: values that have been computed are not computed again."""
+        """Compute a node, as `forward` does; computed values are not computed again."""
     def inc_forward_scalar(self, index: int) -> float:
-        """The same as `forward_scalar`."""
+        """The value of a node of one element, as `forward_scalar`."""
     def inc_forward_vec(self, index: int) -> list[float]:
-        """The same as `forward_vec`."""
+        """The value of a node as a list, as `forward_vec`."""
     def backward(self, index: int, full: bool = False) -> None:
         """`Expression.backward` of a node, given by its number."""
     def inputMatrixLiteral(
@@ -168,7 +168,7 @@ class Expression:
     def item(self) -> float:
         """The value of an expression of one element as a float: `scalar_value` by NumPy's name."""
     def reshape(self, *shape: int | tuple[int, ...] | list[int], order: Literal["F", "C"] = "F") -> Expression:
-        """The same elements, column by column, in another shape; see `dynet_cy.reshape`."""
+        """Change the shape; the elements keep their order, column by column."""
     def sum(self, axis: _Axis = None, keepdims: bool = False, **numpy: None) -> Expression:
         """Sum of each batch element along some axes."""
     def mean(self, axis: _Axis = None, keepdims: bool = False, **numpy: None) -> Expression:

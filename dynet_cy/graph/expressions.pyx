@@ -584,7 +584,7 @@ cdef class ComputationGraph:
         return self._node(index).vec_value()
 
     def inc_forward(self, index):
-        """The same as `forward`: values that have been computed are not computed again.
+        """Compute a node, as `forward` does; computed values are not computed again.
 
         Args:
             index: the number of the node, from 0.
@@ -598,7 +598,7 @@ cdef class ComputationGraph:
         self.forward(index)
 
     def inc_forward_scalar(self, index):
-        """The same as `forward_scalar`.
+        """The value of a node of one element, as `forward_scalar`.
 
         Args:
             index: the number of the node, from 0.
@@ -611,7 +611,7 @@ cdef class ComputationGraph:
         return self.forward_scalar(index)
 
     def inc_forward_vec(self, index):
-        """The same as `forward_vec`.
+        """The value of a node as a list, as `forward_vec`.
 
         Args:
             index: the number of the node, from 0.
@@ -1038,7 +1038,7 @@ cdef bint compute_node(Graph* g, uint32_t index, object wanted) except -1:
 
 
 cdef bint compute_nodes(Graph* g, const uint32_t* targets, uint32_t n, object wanted) except -1:
-    """The same for several nodes, some of which may be computed already; `wanted` is the list of expressions."""
+    """Compute several nodes, as `compute_node`; some may be computed already. `wanted` is the list of expressions."""
     cdef uint32_t i
     if any_uncomputed(g, targets, n):
         if requested(g, wanted):
@@ -1739,7 +1739,7 @@ def _of_numpy(x, ufunc, method, *inputs, **settings):
         if result is not None:
             return result
     if settings.get("out") and inputs[0] is settings["out"][0]:
-        raise TypeError(f"np.{ufunc.__name__}: the result is an expression, which cannot replace the numbers of an "
+        raise TypeError(f"np.{ufunc.__name__}: the result is an expression and cannot replace the numbers of an "
                         "array; write `array = array + x` for `array += x`, and so on")
     raise no_such_function(ufunc.__name__)
 
@@ -1985,7 +1985,7 @@ cdef class Expression:
         return functions["T"](self)
 
     def reshape(self, *shape, order="F"):
-        """The same elements, column by column, in another shape; see `dynet_cy.reshape`.
+        """Change the shape; the elements keep their order, column by column. See `dynet_cy.reshape`.
 
         Args:
             shape: the sizes of the axes, one by one or as a tuple; one of them may be -1, which is then inferred.
@@ -2357,11 +2357,11 @@ cdef class ForwardExpression(Expression):
 
     def set(self, values):
         """Inputs of such a graph cannot be changed."""
-        raise RuntimeError("set: the graph was renewed with forward_only=True, which drops what that needs")
+        raise RuntimeError("set: a graph with forward_only=True does not keep the data for it")
 
     def set_index(self, index):
         """Indices of such a graph cannot be changed."""
-        raise RuntimeError("set_index: the graph was renewed with forward_only=True, which drops what that needs")
+        raise RuntimeError("set_index: a graph with forward_only=True does not keep the data for it")
 
     def __dealloc__(self):
         cdef Graph* g
@@ -2418,7 +2418,7 @@ cdef int go_backward(ComputationGraph graph, uint32_t index, bint full) except -
     cdef bint warns
     raise_in_item(graph, "backward", "let the items return their losses, and call backward once, on the sum")
     if g.forward_only:
-        raise RuntimeError("backward: the graph was renewed with forward_only=True, which drops what that needs")
+        raise RuntimeError("backward: a graph with forward_only=True does not keep the data for it")
     warns = is_kept(g, index) and is_to_warn(graph)     # else the pass warns
     if not is_kept(g, index):                   # backward may drop what other values need before it begins
         run_pass(g, &index, 1)

@@ -71,7 +71,7 @@ cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
 
 cdef inline uint32_t add_of_types(Graph* g, const Op* op, const uint32_t* args, uint32_t n, Extra* extra,
                                   const uint8_t* result) except? 0xFFFFFFFF:
-    """The same.
+    """Append a node, with the type of its result.
 
     Args:
         result: NULL, or the type of the result, if those of the arguments are right.
@@ -97,7 +97,7 @@ cdef inline uint32_t add_of_types(Graph* g, const Op* op, const uint32_t* args, 
 
 cdef uint32_t add_of_integers(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
                               Extra* extra) except? 0xFFFFFFFF:
-    """The same where an argument is integers, by what the op declares: they stay, or become floats by nodes of their
+    """Append a node with integers as arguments: as the op declares, they stay, or become floats by nodes of their
     own, or another op takes them."""
     cdef uint8_t result = op.result, kept = op.integers
     cdef bint any_floats = False, moves_floats = False
@@ -288,7 +288,7 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
 
 cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
                          Extra* extra) except? 0xFFFFFFFF:
-    """The same for any node, and with arrays that may have to grow."""
+    """Append any node; the arrays of the graph may have to grow."""
     cdef size_t nodes_top = g.nodes.top, args_top = g.args.top
     cdef size_t items_top = g.items.top
     cdef Node* node = nodes_of(g) + g.n_nodes

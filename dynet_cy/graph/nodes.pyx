@@ -261,7 +261,7 @@ def path(Expression y not None, others, uint32_t first=0):
     cdef Expression other
     cdef list ends = []
     if g.forward_only:
-        raise RuntimeError("gradients: the graph was renewed with forward_only=True, which drops what that needs")
+        raise RuntimeError("gradients: a graph with forward_only=True does not keep the data for it")
     if g != current_graph():
         raise ValueError("gradients: the expression belongs to another graph than the current one")
     for x in others:

@@ -1,4 +1,4 @@
-"""Where nodes were made: the line of the program and the scopes; and what messages say of nodes."""
+"""Origins of nodes: lines of the program and scopes; descriptions of nodes for messages."""
 
 from libc.stdint cimport uint32_t, uint64_t
 

@@ -1,4 +1,4 @@
-"""Parted batches of forward-only graphs: memory that each node has for itself, where memory is short."""
+"""Parted batches of forward-only graphs: each node has its own memory where memory is short."""
 
 from dynet_cy.graph.structs cimport Graph
 

@@ -1,4 +1,4 @@
-"""Parted batches of forward-only graphs: memory that each node has for itself, where memory is short.
+"""Parted batches of forward-only graphs: each node has its own memory where memory is short.
 
 The values of a batch lie side by side, and their memory is free for others when the last of its nodes is dropped
 (include/dynet_cy/liveness.h). A batch of steps of many sentences stays as a whole as long as one of them has its state

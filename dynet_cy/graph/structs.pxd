@@ -1,4 +1,4 @@
-"""The C structs of a graph, and tables of functions that higher layers fill in, so that graphs need not import
+"""C structs of a graph, and tables of functions that higher layers fill in, so that graphs need not import
 executors, scheduler or profiler."""
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t

@@ -1,4 +1,4 @@
-"""The C structs of a graph, and tables of functions that higher layers fill in, so that graphs need not import
+"""C structs of a graph, and tables of functions that higher layers fill in, so that graphs need not import
 executors, scheduler or profiler."""
 
 from cpython.object cimport PyTypeObject

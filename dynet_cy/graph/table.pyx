@@ -254,7 +254,7 @@ _local = _Local()
 
 
 class _Shared:
-    """The same data as `_local`, shared by all threads of a program written for DyNet."""
+    """Data like `_local`, shared by all threads of a program written for DyNet."""
 
     implicit = None
     left_running = ()                       # implicit graphs that were replaced while another thread ran them
@@ -433,7 +433,7 @@ cdef void forget_current() noexcept:
 cdef int release_values(Graph* g) except -1:
     """Release all computed values, so that inputs may change."""
     if g.forward_only:
-        raise RuntimeError("recalculate: the graph was renewed with forward_only=True, which drops what that needs")
+        raise RuntimeError("recalculate: a graph with forward_only=True does not keep the data for it")
     lock_graph(g)
     if g.siblings != NULL:
         sibling_hooks().cut(g, 0, False)

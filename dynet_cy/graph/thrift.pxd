@@ -1,4 +1,4 @@
-"""How much memory passes may take while there is a limit on memory, and how much they are assumed to take."""
+"""Memory of passes under a limit: how much they may take, and estimates of how much they will take."""
 
 from libc.stdint cimport uint32_t
 

@@ -1,4 +1,4 @@
-"""How much memory passes may take while there is a limit on memory, and how much they are assumed to take.
+"""Memory of passes under a limit: how much they may take, and estimates of how much they will take.
 
 The plan of a pass says how many bytes its values have, and how many their gradients will take at a time, but not how
 many saved values and gathered arguments will take. Values are assumed to take a multiple of their bytes with these, and
@@ -11,6 +11,8 @@ which order, does not depend on what the process has done before.
 from libc.math cimport INFINITY
 from libc.stdint cimport uint32_t
 
+from dynet_cy.core.engine cimport add_tunable
+from dynet_cy.core.threads cimport Number
 from dynet_cy.graph.structs cimport GRAPH_ARENAS, SHARED, Assumed, nodes_of, state_of
 from dynet_cy.memory.arena cimport Arena, Memory
 from dynet_cy.memory.storage cimport Param
@@ -19,8 +21,11 @@ cdef extern from *:
     size_t atomic_load "__atomic_load_n"(const size_t* p, int order) nogil
     int RELAXED "__ATOMIC_RELAXED"
 
-cdef double of_values = 1.5         # the multiples at first
+# The multiples at first.
+cdef Number percent_of_values = 150
 cdef double of_gradients = 1.25
+add_tunable("graph.thrift.percent_of_values", &percent_of_values)
+
 cdef double GROWTH = 1.25
 cdef double MOST = 40
 cdef double SPARE = 0.97            # the share of the memory that plans count on
@@ -125,7 +130,7 @@ cdef size_t bytes_to_pack(const Graph* g) noexcept nogil:
 
 
 cdef void assume_at_first(Graph* g) noexcept nogil:
-    g.assumed = Assumed(of_values, of_gradients, MOST_COLUMNS, ENOUGH, False)
+    g.assumed = Assumed(percent_of_values / 100.0, of_gradients, MOST_COLUMNS, ENOUGH, False)
 
 
 cdef bint save_more(Graph* g, bint backward) noexcept nogil:
@@ -140,18 +145,3 @@ cdef bint save_more(Graph* g, bint backward) noexcept nogil:
         return False
     multiple[0] *= GROWTH
     return True
-
-
-def set_ratio(double ratio) -> float:
-    """Set how many bytes passes are assumed to take for each byte of their values at first: for tests.
-
-    Args:
-        ratio: the new number, for graphs that are renewed from now on.
-
-    Returns:
-        The number before.
-    """
-    global of_values
-    before = of_values
-    of_values = ratio
-    return before

@@ -6,7 +6,7 @@ from dynet_cy.graph.origin import Origin
 KINDS: tuple[str, ...]
 
 class Span(NamedTuple):
-    """Something that ran from one moment to another."""
+    """An activity with its start and end."""
 
     kind: str
     begin: float

@@ -83,7 +83,7 @@ KINDS = ("forward", "backward", "again", "weight gradients", "making nodes", "sc
 
 
 class Span(NamedTuple):
-    """Something that ran from one moment to another.
+    """An activity with its start and end.
 
     Attributes:
         kind: "forward", "backward" and "again" (values that were dropped) for batches of nodes, "weight gradients",

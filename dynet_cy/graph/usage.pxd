@@ -1,4 +1,4 @@
-"""What the memory of graphs holds: its arenas, and the values of operations and lines of the program."""
+"""Memory usage of graphs: arenas, and values by operation and line of the program."""
 
 from dynet_cy.graph.structs cimport Graph
 

@@ -25,7 +25,7 @@ class DroppedUsage(NamedTuple):
     scope: str
 
 class GraphUsage(NamedTuple):
-    """What a graph holds, in bytes."""
+    """Memory usage of a graph, in bytes."""
 
     values: int
     gradients: int
@@ -39,10 +39,10 @@ class GraphUsage(NamedTuple):
     limit: int = ...
 
 def graph_usage(graph: ComputationGraph) -> GraphUsage:
-    """What a graph holds now, as a GraphUsage."""
+    """The current memory usage of a graph, as a GraphUsage."""
 
 def watch_peak() -> None:
     """Forget the peak so far."""
 
 def peak() -> GraphUsage | None:
-    """What the graph held that held most since `watch_peak`, as a GraphUsage; None if no pass was profiled."""
+    """The largest memory usage of a graph since `watch_peak`, as a GraphUsage; None if no pass was profiled."""

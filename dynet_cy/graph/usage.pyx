@@ -1,4 +1,4 @@
-"""What the memory of graphs holds: its arenas, and the values of operations and lines of the program."""
+"""Memory usage of graphs: arenas, and values by operation and line of the program."""
 
 from typing import NamedTuple
 
@@ -66,7 +66,7 @@ class DroppedUsage(NamedTuple):
 
 
 class GraphUsage(NamedTuple):
-    """What a graph holds, in bytes.
+    """Memory usage of a graph, in bytes.
 
     Attributes:
         values: results of operations, and inputs.
@@ -118,7 +118,7 @@ cdef list value_usage(const Graph* g):
 
 
 cdef list dropped_usage(const Graph* g):
-    """The same for values that were dropped."""
+    """The dropped values of a graph by operation and line, the largest first."""
     found = []
     if g.stretches.top:
         for row in by_line(g, True):
@@ -192,7 +192,7 @@ cdef object usage(const Graph* g):
 
 
 def graph_usage(ComputationGraph graph not None):
-    """What a graph holds now, as a GraphUsage."""
+    """The current memory usage of a graph, as a GraphUsage."""
     claim(graph_table(), &graph.g)
     try:
         return usage(&graph.g)
@@ -276,5 +276,5 @@ def watch_peak():
 
 
 def peak():
-    """What the graph held that held most since `watch_peak`, as a GraphUsage; None if no pass was profiled."""
+    """The largest memory usage of a graph since `watch_peak`, as a GraphUsage; None if no pass was profiled."""
     return at_peak

@@ -40,7 +40,7 @@ def set_seed(value: int) -> None:
     """Set the seed, and restart the stream of initial values."""
 
 def host_position() -> int:
-    """How many draws have been taken from the stream of initial values."""
+    """The number of draws from the stream of initial values."""
 
 def set_host_position(value: int) -> None:
     """Make the stream of initial values continue after this many draws."""

@@ -149,7 +149,7 @@ def set_seed(value):
 
 
 def host_position():
-    """How many draws have been taken from the stream of initial values."""
+    """The number of draws from the stream of initial values."""
     return host_draws
 
 

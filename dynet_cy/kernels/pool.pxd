@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads for jobs of several parts; see native/pool.h."""
+"""A pool of threads; see native/pool.h."""
 
 cdef extern from "pool.h" nogil:
     enum:

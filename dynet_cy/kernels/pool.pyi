@@ -14,28 +14,16 @@ def default_threads() -> int:
     """The default number of threads: the CPUs that this process may use, at most ``OMP_NUM_THREADS``."""
 
 def set_threads(threads: SupportsIndex) -> None:
-    """Set how many threads work on one product."""
+    """Set the number of threads that compute one product."""
 
 def share_cpus(processes: int) -> None:
     """Divide the CPUs among several processes, this one included; a number of threads that was set does not change."""
 
 def threads() -> int:
-    """How many threads work on one product."""
-
-def jobs() -> int:
-    """How many products have been computed by several threads so far."""
-
-def set_far(nanoseconds: int) -> None:
-    """Set from how many nanoseconds for a message and its answer on threads do only large jobs; 250 at first."""
-
-def is_measured() -> bool:
-    """Whether a message and its answer have been measured since `set_far`."""
+    """The number of threads that compute one product."""
 
 def is_far() -> bool:
     """Whether threads do only large jobs now."""
-
-def background_runs() -> int:
-    """How often a thread has begun to compute weight gradients in the background so far."""
 
 def stop() -> None:
     """End the threads."""

@@ -4,12 +4,17 @@
 import atexit
 import os
 
+from dynet_cy.core.engine cimport add_count, add_tunable
+from dynet_cy.core.threads cimport Number
 
 cdef extern from "pool.h" nogil:
     int dy_pool_init()
     void dy_pool_set_threads(int threads, int cpus)
     int dy_pool_threads()
-    unsigned dy_pool_jobs()
+    Number dy_pool_jobs
+    Number dy_pool_far_from
+    Number dy_pool_measurements
+    Number dy_background_runs
     void dy_pool_stop()
     void dy_pool_end()
     void dy_pool_enter()
@@ -20,8 +25,6 @@ cdef extern from "pool.h" nogil:
     bint dy_flushes_denormals()
     int dy_pool_acquire(int most, int most_awake)
     bint dy_pool_far()
-    void dy_pool_set_far(int nanoseconds)
-    bint dy_pool_measured()
     void dy_pool_run(int threads, size_t parts, void (*run)(void* job, size_t part) noexcept nogil, void* job)
     bint dy_background_claim(void (*run)(void* work) noexcept nogil, void* work)
     void dy_background_offer(int wakes)
@@ -29,7 +32,11 @@ cdef extern from "pool.h" nogil:
     void dy_background_pause()
     void dy_background_resume()
     void dy_background_release()
-    unsigned dy_background_runs()
+
+add_count("kernels.pool.jobs", &dy_pool_jobs)
+add_count("kernels.pool.measurements", &dy_pool_measurements)
+add_count("kernels.pool.background_runs", &dy_background_runs)
+add_tunable("kernels.pool.far_from", &dy_pool_far_from)
 
 
 cdef void enter_pool() noexcept nogil:
@@ -135,7 +142,7 @@ def default_threads() -> int:
 
 
 def set_threads(threads: SupportsIndex):
-    """Set how many threads work on one product.
+    """Set the number of threads that compute one product.
 
     Args:
         threads: 1 to 1024; 0 for the result of `default_threads`.
@@ -162,36 +169,13 @@ def share_cpus(int processes):
 
 
 def threads() -> int:
-    """How many threads work on one product."""
+    """The number of threads that compute one product."""
     return dy_pool_threads()
-
-
-def jobs() -> int:
-    """How many products have been computed by several threads so far."""
-    return dy_pool_jobs()
-
-
-def set_far(nanoseconds: int):
-    """Set from how many nanoseconds for a message and its answer on threads do only large jobs; 250 at first.
-
-    0: whatever they take.
-    """
-    dy_pool_set_far(nanoseconds)
-
-
-def is_measured() -> bool:
-    """Whether a message and its answer have been measured since `set_far`."""
-    return bool(dy_pool_measured())
 
 
 def is_far() -> bool:
     """Whether threads do only large jobs now."""
     return bool(dy_pool_far())
-
-
-def background_runs() -> int:
-    """How often a thread has begun to compute weight gradients in the background so far."""
-    return dy_background_runs()
 
 
 def stop():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The addresses of all kernels of each instruction set that this CPU has, for tests that call them through ctypes.
+"""Addresses of the kernels of each instruction set of this CPU, for tests that call them through ctypes.
 
 Tests also build further tables, and get the addresses in these.
 """

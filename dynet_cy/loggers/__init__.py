@@ -1,4 +1,4 @@
-"""Where the numbers of a training go: curves, files, pages, notebooks, TensorBoard, W&B, MLflow: each a `Logger`."""
+"""Loggers of training: curves, files, pages, notebooks, TensorBoard, W&B, MLflow."""
 
 from dynet_cy.loggers.curves import Curves
 from dynet_cy.loggers.lines import CSV, JSONL

@@ -25,7 +25,7 @@ Text = tuple[float, str, str]
 
 
 class Kept(Logger):
-    """A logger that keeps what it has recorded, on all ranks, and that a notebook shows as curves."""
+    """A logger that keeps its records on all ranks; notebooks show them as curves."""
 
     def __init__(self) -> None:
         self.values: dict[str, list[tuple[float, float]]] = {}
@@ -54,7 +54,7 @@ class Kept(Logger):
 
 
 class Curves(Media, Kept):
-    """Numbers that a training prints, such as losses and accuracies, drawn over its steps.
+    """Draws numbers of a training, such as losses and accuracies, over its steps.
 
     A context manager: the picture is drawn when the block ends, even by an exception. Without a picture and a folder,
     `add` only keeps the numbers, so a program need not treat that case separately. In a notebook, the curves are the

@@ -46,7 +46,7 @@ class Lines(Logger):
                 file.truncate(whole)
 
     def _whole(self, content: bytes) -> int:
-        """How many bytes there are up to the end of the last whole line."""
+        """The number of bytes up to the end of the last whole line."""
         return content.rfind(b"\n") + 1
 
     def _append(self, text: str) -> None:
@@ -81,7 +81,7 @@ class Lines(Logger):
 
 
 class JSONL(Lines):
-    """A file with an object of JSON in each line: the step, and numbers or a text by name; or the path of an artefact.
+    """Writes a JSON object in each line: the step, and numbers or a text by name, or the path of an artefact.
 
     A number that is not finite is null. A file that is there already is continued.
 
@@ -107,7 +107,7 @@ class JSONL(Lines):
 
 
 class CSV(Lines):
-    """A table in a CSV file with a column for each name, and one for the step: `pandas.read_csv` reads it.
+    """Writes a CSV file with a column for each name and one for the step; `pandas.read_csv` reads it.
 
     A name that is new adds a column: the file is then written again. An artefact stands in the row of the last step. A
     file that is there already is continued.
@@ -140,7 +140,7 @@ class CSV(Lines):
                 raise ValueError(f"CSV: {self._path} is a file of another kind: its first column is not 'step'")
 
     def _whole(self, content: bytes) -> int:
-        """How many bytes there are up to the last end of a line that is not in quotes."""
+        """The number of bytes up to the last end of a line outside quotes."""
         end = super()._whole(content)
         while end and content.count(b'"', 0, end) % 2:
             end = super()._whole(content[: end - 1])

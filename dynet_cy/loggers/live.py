@@ -1,4 +1,4 @@
-"""Curves that can be watched while a model is trained: as a page, and in a notebook."""
+"""Live curves: on a page and in a notebook, while a model trains."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Live(Kept):
 
 
 class Page(_Live):
-    """A page with the curves so far, for a browser, which loads it again by itself until the training ends.
+    """Writes a page with the curves so far; a browser reloads it until the training ends.
 
     It is one file without scripts that needs no server and no other package. At most 2 % of the time goes into drawing.
 
@@ -91,7 +91,7 @@ class Page(_Live):
 
 
 class Notebook(_Live):
-    """Curves below the cell of a notebook, drawn again while it runs. At most 2 % of the time goes into drawing.
+    """Draws curves below a notebook cell while it runs, in at most 2 % of the time.
 
     It needs IPython, which runs notebooks: ``pip install 'dynet_cy[notebook]'``.
 

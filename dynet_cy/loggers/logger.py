@@ -18,7 +18,7 @@ Self = TypeVar("Self", bound="Logger")
 
 
 class Logger:
-    """Where numbers, texts and files of a training go: the interface that all loggers implement.
+    """The interface of all loggers: numbers, texts and files of a training.
 
     A context manager that closes the logger. With several processes, only rank 0 writes; the other ranks may make the
     same calls. A logger of one's own overrides `record_numbers`, and what else it can do: `record_text`,
@@ -37,7 +37,7 @@ class Logger:
 
     @property
     def writes(self) -> bool:
-        """Whether this process writes: rank 0 does, until the logger is closed.
+        """Whether this process writes: rank 0 does, until the logger closes.
 
         Example:
             >>> loggers.Logger().writes

@@ -31,7 +31,7 @@ _FLUSHED_EVERY = 2.0  # seconds
 
 
 class TensorBoard(Media):
-    """A folder for TensorBoard, one for each training run. It needs ``pip install 'dynet_cy[tensorboard]'``.
+    """Writes a folder for TensorBoard, one for each run. It needs ``pip install 'dynet_cy[tensorboard]'``.
 
     The calling thread writes the file. The thread of tensorboardX's own writer ends at the first error, such as a full
     disk, and its callers then wait for it forever.

@@ -9,9 +9,6 @@ def limit() -> int:
 def used_bytes() -> int:
     """Bytes held by open arenas and arrays: those in use, and those kept for reuse."""
 
-def set_poison(on: bool) -> bool:
-    """Fill memory that graphs free with NaN, in graphs that are opened from now on: for tests."""
-
 def give_back() -> None:
     """Make all graphs that are not running free the memory that they keep for reuse."""
 

@@ -9,6 +9,9 @@ from posix.mman cimport MAP_ANON, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE
 from posix.stdlib cimport posix_memalign
 from posix.unistd cimport _SC_PAGESIZE, sysconf
 
+from dynet_cy.core.engine cimport add_tunable
+from dynet_cy.core.threads cimport Number
+
 cdef extern from *:
     """
     #ifndef _GNU_SOURCE
@@ -122,7 +125,9 @@ cdef size_t page = <size_t>sysconf(_SC_PAGESIZE)
 # An arena larger than the machine's memory could never be filled.
 cdef size_t machine = <size_t>sysconf(_SC_PHYS_PAGES) * page
 
-cdef bint poisoning = os.environ.get("DYNET_CY_POISON", "0") not in ("", "0")
+# Whether graphs that are opened from now on fill memory that they free with NaN.  In the environment: for tests.
+cdef Number poisoning = os.environ.get("DYNET_CY_POISON", "0") not in ("", "0")
+add_tunable("memory.arena.poisoning", &poisoning, 1)
 
 
 def set_limit(size_t limit_bytes):
@@ -142,21 +147,6 @@ def limit() -> int:
 def used_bytes() -> int:
     """Bytes held by open arenas and arrays: those in use, and those kept for reuse."""
     return atomic_load(&memory.used, RELAXED)
-
-
-def set_poison(bint on) -> bool:
-    """Fill memory that graphs free with NaN, in graphs that are opened from now on: for tests.
-
-    Args:
-        on: whether to do so.
-
-    Returns:
-        Whether it was done before.
-    """
-    global poisoning
-    before = poisoning
-    poisoning = on
-    return before
 
 
 def give_back():

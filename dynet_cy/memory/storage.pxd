@@ -1,4 +1,4 @@
-"""Flat, long-lived storage of parameters, its mirrors on devices, and changes of it that appear atomic to readers."""
+"""Flat storage of parameters, its mirrors on devices, and changes that appear atomic to readers."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 

@@ -14,7 +14,7 @@ def waiting() -> int:
 class Change: ...
 
 class StorageUsage(NamedTuple):
-    """What the parameters of one collection on one device hold, in bytes."""
+    """Memory usage of the parameters of one collection on one device, in bytes."""
 
     device: int
     values: int
@@ -23,7 +23,7 @@ class StorageUsage(NamedTuple):
     packed: int
 
 def storage_usage() -> list[StorageUsage]:
-    """What all collections of the process hold, as a list of StorageUsage."""
+    """Memory usage of all collections of the process, as a list of StorageUsage."""
 
 parameter_names: dict[int, str]
 

@@ -1,4 +1,4 @@
-"""Flat, long-lived storage of parameters, its mirrors on devices, and changes of it that appear atomic to readers."""
+"""Flat storage of parameters, its mirrors on devices, and changes that appear atomic to readers."""
 
 import os
 from typing import NamedTuple
@@ -229,7 +229,7 @@ cdef void give_back_panels() noexcept:
 
 
 class StorageUsage(NamedTuple):
-    """What the parameters of one collection on one device hold, in bytes.
+    """Memory usage of the parameters of one collection on one device, in bytes.
 
     Attributes:
         device: 0: the CPU; 1 + n: GPU number n. The bytes are those of the device.
@@ -247,7 +247,7 @@ class StorageUsage(NamedTuple):
 
 
 def storage_usage():
-    """What all collections of the process hold, as a list of StorageUsage."""
+    """Memory usage of all collections of the process, as a list of StorageUsage."""
     cdef Sizes* all
     cdef void* x
     cdef size_t n = 0, i = 0

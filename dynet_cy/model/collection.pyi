@@ -26,10 +26,10 @@ def adding(collection: ParameterCollection, count: int, size: int, error: Except
 def hold(
     collection: ParameterCollection, parts: dict[str, Parameters | LookupParameters | ParameterCollection]
 ) -> None:
-    """Note what the layer of a collection holds: the parameters and collections that its attributes lead to."""
+    """Note the parameters and collections in the attributes of a collection's layer."""
 
 def remove_unheld(collection: ParameterCollection, parts: Iterable[Any]) -> bool:
-    """Remove from a collection what these parts lead to, and its layer holds no longer."""
+    """Remove the parameters and collections of these parts from a collection, unless its layer still holds them."""
 
 def name_members(collection: ParameterCollection, wanted: Iterable[tuple[Any, str]]) -> None:
     """Rename parameters and sub-collections whose names were made automatically."""

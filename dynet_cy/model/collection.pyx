@@ -362,7 +362,7 @@ cdef int _forget_names(dict used, Py_ssize_t n) except -1:
 
 
 def hold(collection, parts):
-    """Note what the layer of a collection holds: the parameters and collections that its attributes lead to.
+    """Note the parameters and collections in the attributes of a collection's layer.
 
     They may belong to other collections, even to those of another root.
     """
@@ -376,7 +376,7 @@ def hold(collection, parts):
 
 
 def remove_unheld(collection, parts):
-    """Remove from a collection what these parts lead to, and its layer holds no longer.
+    """Remove the parameters and collections of these parts from a collection, unless its layer still holds them.
 
     Returns:
         Whether there was anything.
@@ -964,7 +964,7 @@ class ParameterCollection:
         return {x.name()[len(self._name):]: x for x in members.below(self._name)}
 
     def _full_names(self):
-        """The same with the name of this collection before them."""
+        """Parameters and tables by their full names, in the order in which they were added."""
         return {self._name + name: x for name, x in self._by_name().items()}
 
     def _first_names(self):

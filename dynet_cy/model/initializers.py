@@ -148,7 +148,7 @@ def _fill_uniform(out: Array, rng: RandomSource, bound: float) -> None:
 
 
 class ConstInitializer(PyInitializer):
-    r"""The same value everywhere: :math:`w = c`.
+    r"""A constant for all elements: :math:`w = c`.
 
     Args:
         c: the value.
@@ -222,7 +222,7 @@ class GlorotInitializer(PyInitializer):
         elif counted:
             fans = sum(counted) / len(counted)
         elif self.is_lookup:
-            raise InitializerShapeError(f"GlorotInitializer(is_lookup=True): no dimension is left of {dim}")
+            raise InitializerShapeError(f"GlorotInitializer(is_lookup=True): dimensions {dim} have none for rows")
         else:
             fans = 1  # a single number
         if fans == 0:

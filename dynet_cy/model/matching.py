@@ -1,4 +1,4 @@
-"""Matches values of a file or another model with parameters, by name."""
+"""Matches values from a file or another model with parameters, by name."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def matches(
     unexpected = []
     for name, to in goals.items():
         if to in found:
-            raise ValueError(f"{found[to]} and {name} are both renamed to {to}")
+            raise ValueError(f"renames: both {found[to]} and {name} become {to}")
         if to in own:
             found[to] = name
         else:

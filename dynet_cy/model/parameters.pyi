@@ -15,7 +15,7 @@ from dynet_cy.model.matching import ParameterShape
 _Indices: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 class LookupExpression(Expression):
-    """The result of `lookup` and `lookup_batch`, whose indices can be changed."""
+    """The result of `lookup` and `lookup_batch`; its indices can be changed."""
     def set(self, index: int | np.integer[Any] | _Indices) -> None:
         """Look up other rows; values that depend on them are then computed again."""
 

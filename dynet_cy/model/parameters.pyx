@@ -235,7 +235,7 @@ cdef Expression lookup_at(LookupParameters table, Expression index, bint update,
 
 
 cdef class LookupExpression(Expression):
-    """The result of `lookup` and `lookup_batch`, whose indices can be changed.
+    """The result of `lookup` and `lookup_batch`; its indices can be changed.
 
     Example:
         >>> table = model.lookup_parameters_from_numpy(np.array([[1, 2], [3, 4]]))
@@ -605,7 +605,7 @@ cdef class _Stored(Expression):
         return array_of(plane.at(self.p.offset + start), shape)
 
     cdef object gradient_part(self, size_t start, size_t n, tuple shape):
-        """The same of the gradient, to which the graphs of other threads may be adding."""
+        """A part of the gradient, to which graphs of other threads may be adding, as a new array."""
         cdef Param* p = self.p
         array = np.empty(shape, np.float32, order="F")
         cdef float* to = <float*>memory_of(array.T, True)

@@ -1,4 +1,4 @@
-"""Weights from PyTorch files: arrays by name, and the parameters to which they belong.
+"""Weights from PyTorch files: arrays by name, and their parameters.
 
 A layer's `_take_pytorch` takes the arrays of the names and shapes that it expects, and assigns them to parameters.
 Nothing is changed before every array of a file has been assigned.

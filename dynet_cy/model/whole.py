@@ -1,4 +1,4 @@
-"""Collections and what is accepted in their place: layers, by the collection of all their parameters."""
+"""Layers in place of collections: each has a collection of all its parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["CollectionOrLayer", "Holder", "as_collection", "refused"]
 
 @runtime_checkable
 class Holder(Protocol):
-    """What holds parameters that belong to several collections: a layer."""
+    """A holder of parameters from several collections: a layer."""
 
     def _whole_collection(self) -> ParameterCollection: ...
 
@@ -21,7 +21,7 @@ CollectionOrLayer = Union["ParameterCollection", Holder]
 
 
 def as_collection(x: Any) -> ParameterCollection:
-    """The collection of a layer, with all that the layer holds; anything else as it is."""
+    """The collection of a layer, with all its parameters; anything else unchanged."""
     whole = getattr(type(x), "_whole_collection", None)
     return cast("ParameterCollection", x if whole is None else whole(x))
 

@@ -45,7 +45,7 @@ class KeysValues(NamedTuple):
         return _columns(self.keys.dim()[0])
 
     def joined(self, more: KeysValues) -> KeysValues:
-        """These, followed by further ones."""
+        """These keys and values, and further ones after them."""
         return KeysValues(
             ops.concatenate([self.keys, more.keys], d=1), ops.concatenate([self.values, more.values], d=1)
         )
@@ -204,7 +204,7 @@ class MultiHeadAttention(Layer):
         mask: Expression | npt.ArrayLike | None = None,
         bias: Expression | None = None,
     ) -> Expression:
-        """The weight of each key for each query.
+        """The attention weight of each key for each query.
 
         Args:
             x, memory, causal, mask, bias: as in a call
@@ -444,8 +444,8 @@ class PointerAttention(Layer):
 
 
 class BiaffineAttention(Layer):
-    """A score of each pair of columns: x' U y + u' x + v' y + b, one for each class (Dozat and Manning, "Deep biaffine
-    attention for neural dependency parsing", ICLR 2017).
+    """Biaffine scores of pairs of columns: x' U y + u' x + v' y + b, one for each class (Dozat and Manning, "Deep
+    biaffine attention for neural dependency parsing", ICLR 2017).
 
     With `bias`, a 1 is appended to x and y, and U has a further row and column for it, which hold u, v and b.
 

@@ -396,7 +396,7 @@ class Dropout(Layer):
 
     @property
     def now(self) -> float:
-        """The effective rate: 0 in evaluation mode."""
+        """The current rate: 0 in evaluation mode."""
         return self.rate if self.training else 0.0
 
     def set_dropout(self, f: float) -> None:

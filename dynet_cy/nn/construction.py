@@ -75,7 +75,7 @@ def note_parts(layer: Any) -> None:
 
 
 def note_all_parts(layer: Any, seen: set[int] | None = None) -> None:
-    """The same for all layers in a layer, whose lists may have changed."""
+    """Call `note_parts` for a layer and all layers in it, whose lists may have changed."""
     seen = set() if seen is None else seen
     if id(layer) in seen:
         return
@@ -146,7 +146,7 @@ class LayerType(abc.ABCMeta):
 
     @property
     def __signature__(cls) -> inspect.Signature:
-        """That of the constructor, which `__call__` would hide."""
+        """The signature of the constructor, which `__call__` would hide."""
         own = inspect.signature(cls.__init__)  # type: ignore[misc]  # cls is not an instance
         return own.replace(parameters=list(own.parameters.values())[1:])
 
@@ -184,7 +184,7 @@ class LayerType(abc.ABCMeta):
 
 
 def not_begun(cls: type) -> str:
-    """What an error says where `Layer.__init__` was not called."""
+    """Advice for a layer whose `Layer.__init__` was not called."""
     return f"{cls.__name__}: the constructor must call super().__init__(model, ...) before it makes parameters"
 
 

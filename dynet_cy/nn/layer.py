@@ -148,7 +148,7 @@ class Layer(metaclass=LayerType):
         note_parts(self)
 
     def sublayers(self) -> Iterator[Layer | _RNNBuilder | BiRNNBuilder]:
-        """The layers and builders of recurrent networks that are attributes, or in lists or dictionaries that are."""
+        """The layers and RNN builders in attributes, and in lists and dictionaries among these."""
         for part, _ in all_parts(self):
             if isinstance(part, (Layer, _RNNBuilder, BiRNNBuilder)):
                 yield part
@@ -224,7 +224,7 @@ class Layer(metaclass=LayerType):
         return list(self._named().values())
 
     def named_parameters(self) -> Iterator[tuple[str, Stored]]:
-        """Pairs of name and parameter (or table): the attributes that lead to it, with dots between them.
+        """Pairs of name and parameter or table; names are paths of attributes, with dots.
 
         Example:
             >>> import dynet_cy as dy
@@ -325,7 +325,7 @@ class Layer(metaclass=LayerType):
 
     @classmethod
     def from_spec(cls: type[Self], spec: Sequence[Any], model: ParameterCollection) -> Self:
-        """A layer like the one with this `spec`, with its own parameters in `model`.
+        """Make a layer from the `spec` of another one, with its own parameters in `model`.
 
         Raises:
             TypeError: the constructor cannot be called with it

@@ -1,4 +1,4 @@
-"""What makes images smaller or a vector: pooling by windows, the mean of each channel, and flattening."""
+"""Pooling and flattening: windows of an image, means of channels, an image as a vector."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Pool2d(Layer):
 
 
 class MaxPool2d(_Pool2d):
-    """The greatest element of each window of an image, channel by channel, like `maxpooling2d`.
+    """Max pooling over the windows of an image, channel by channel, like `maxpooling2d`.
 
     The last axis has the channels. An image that has them first, as in PyTorch, is pooled along wrong axes without an
     error: its shape does not show it.
@@ -74,7 +74,7 @@ class MaxPool2d(_Pool2d):
 
 
 class AvgPool2d(_Pool2d):
-    """The mean of the part of each window that is inside the image, channel by channel, like `avgpooling2d`.
+    """Average pooling over the windows of an image, channel by channel, like `avgpooling2d`.
 
     Args:
         size, stride, padding: see `MaxPool2d`. What is beyond the image does not count, as in PyTorch with
@@ -96,7 +96,7 @@ class AvgPool2d(_Pool2d):
 
 
 class GlobalAvgPool2d(Layer):
-    """The mean of each channel of an image of any size, as a vector (Lin et al., "Network in network", ICLR 2014).
+    """Global average pooling: the mean of each channel, as a vector (Lin et al., "Network in network", ICLR 2014).
 
     The last axis has the channels; as in `MaxPool2d`, its shape does not show an image that has them first.
 
@@ -130,7 +130,7 @@ class GlobalAvgPool2d(Layer):
 
 
 class Flatten(Layer):
-    """All elements of an image or a matrix as a vector, in the order of PyTorch's `Flatten`: channel by channel, each
+    """Flattens an image or a matrix to a vector, in the order of PyTorch's `Flatten`: channel by channel, each
     one by rows. So a `Linear` after it takes the weights of PyTorch's.
 
     Example:

@@ -137,7 +137,7 @@ def _rotation(size: int, heads: int, first: int, count: int, turns: float | tupl
 
 
 def bias_of_rows(table: LookupParameters, rows: Numbers) -> Expression:
-    """What a table has for each key and query, ``{keys,queries,heads}``.
+    """Entries of a table for each key and query, ``{keys,queries,heads}``.
 
     Args:
         table: rows with a number for each head

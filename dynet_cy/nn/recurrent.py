@@ -35,7 +35,7 @@ class _Recurrent(Layer):
     @property
     @abc.abstractmethod
     def _builder(self) -> Callable[..., _RNNBuilder]:
-        """What makes the builder of one direction."""
+        """A factory of the builder of one direction."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The scopes of layers: while something watches, the nodes that a layer makes are in a scope of its name."""
+"""Scopes of layers: while something watches, the nodes of a layer are in a scope with its name."""
 
 from cpython.ref cimport PyObject
 from libc.stdint cimport uint32_t

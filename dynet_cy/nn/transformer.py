@@ -229,7 +229,7 @@ class TransformerEncoderLayer(_Block):
     def step(
         self, x: Input, past: KeysValues | None = None, *, bias: Expression | None = None
     ) -> tuple[Expression, KeysValues]:
-        """The result of a call with `causal=True` for the next columns; see `MultiHeadAttention.step`.
+        """Run the layer with `causal=True` for the next columns; see `MultiHeadAttention.step`.
 
         Args:
             x: shape ``{dim}`` or ``{dim,m}``
@@ -299,7 +299,7 @@ class TransformerDecoderLayer(_Block):
     def step(
         self, x: Input, past: KeysValues | None, memory: Memory, *, bias: Expression | None = None
     ) -> tuple[Expression, KeysValues]:
-        """The result of a call for the next columns; see `MultiHeadAttention.step`.
+        """Run the layer for the next columns; see `MultiHeadAttention.step`.
 
         Args:
             x: shape ``{dim}`` or ``{dim,m}``
@@ -441,7 +441,7 @@ class TransformerEncoder(_Stack):
     def step(
         self, x: Input, state: Sequence[Past] | None = None, *, bias: Expression | None = None
     ) -> tuple[Expression, tuple[KeysValues, ...]]:
-        """The result of a call with `causal=True` for the next columns, from keys and values of the previous ones.
+        """Run the layer with `causal=True` for the next columns, from keys and values of the previous ones.
 
         Args:
             x: the next column ``{dim}``, or several ``{dim,m}``
@@ -537,7 +537,7 @@ class TransformerDecoder(_Stack):
         return DecoderState((None,) * len(self.layers), tuple(layer.cross.keys_values(memory) for layer in self.layers))
 
     def step(self, x: Input, state: DecoderState, *, bias: Expression | None = None) -> tuple[Expression, DecoderState]:
-        """The result of a call for the next columns.
+        """Run the layer for the next columns.
 
         Args:
             x: the next column ``{dim}``, or several ``{dim,m}``

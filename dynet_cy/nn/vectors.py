@@ -302,7 +302,7 @@ def _is_number(text: bytes) -> bool:
 
 
 def _dim(line: bytes) -> int:
-    """How many numbers there are behind a word, which may have blanks, or be a number itself."""
+    """The number of numbers after a word, which may have blanks, or be a number itself."""
     parts = line.partition(b"\t")[2].split() if b"\t" in line else line.split()[1:]
     return next((i for i, part in enumerate(reversed(parts)) if not _is_number(part)), len(parts))
 
@@ -365,7 +365,7 @@ def _binary_rows(source: _Source) -> tuple[int, Rows]:
         raise ModelFileError("a model of fastText, with parts of words; its vectors are in the .vec file", name)
     header = _header(first)
     if header is None or header[1] < 1 or not first.endswith(b"\n"):
-        raise ModelFileError(f"the first line does not say how many words and numbers there are: {first!r:.80}", name)
+        raise ModelFileError(f"the first line must have the numbers of words and of elements, not {first!r:.80}", name)
     count, dim = header
     if is_plain(file):
         left = os.fstat(file.fileno()).st_size - file.tell()

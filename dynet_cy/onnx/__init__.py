@@ -1,4 +1,4 @@
-"""Functions as ONNX files, which other programs run: `export`. See docs/onnx.md.
+"""Export of functions to ONNX files. See docs/onnx.md.
 
 Bottom up: sizes (how sizes depend on named axes), recurrences (recurrent networks in a graph), folding (loops over
 positions), tracing (running the function at several sizes), writer (the graph under construction), converters (their

@@ -6,7 +6,7 @@ __all__ = ["ExportError"]
 
 
 class ExportError(ValueError):
-    """A function that cannot be written as an ONNX graph; the message names the operation and says why.
+    """A function cannot be written as an ONNX graph; the message names the operation and says why.
 
     Example:
         >>> dy.onnx.export(lambda x: dy.dropout(x, 0.5), {"x": dy.onnx.Floats((3,))}, "model.onnx")

@@ -1,4 +1,4 @@
-"""Graphs of a loop over positions, in a form that does not depend on how many there are.
+"""Folding: the graph of a loop over positions, in a form for any number of positions.
 
 A function that reads a sentence word by word makes a node for each word. These nodes differ only in the position, and
 are folded into one node, which has the positions as its batch. The steps of a recurrent network become one node as

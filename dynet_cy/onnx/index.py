@@ -1,4 +1,4 @@
-"""The ints that an exported function gets for an input of whole numbers."""
+"""Integers that stand for inputs while a function is exported."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Indices:
 
 
 class Each:
-    """Inputs of another function, which is called for each position: the function gets a list of its results.
+    """Applies another function at each position: the exported function gets the list of its results.
 
     So a loop inside of a loop is one file: a function that reads the letters of one word, and one that gets their
     vectors and reads the words of a sentence. The file has the inputs of both; those of the other function have an axis

@@ -1,4 +1,4 @@
-"""Padded batches: sequences of different lengths in one tensor, and operations that must not see what is added."""
+"""Padded batches: sequences of different lengths in one tensor, and operations that must ignore the padding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrent networks in a graph: the nodes of each step, and the steps that follow each other."""
+"""Finds recurrent networks in a graph: the nodes of a step, and consecutive steps."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _gru_arrays(weights: Sequence[Array]) -> tuple[Array, Array, Array]:
 
 
 def _reset_after_arrays(weights: Sequence[Array]) -> tuple[Array, Array, Array]:
-    """The same, with a further bias of g, which the reset gate multiplies."""
+    """Arrays of a GRU with a further bias of g, which the reset gate multiplies."""
     b_z, w_z, b_g, w_g, c_g, b_r, w_r, u_z, u_g, u_r = weights
     zeros = np.zeros(2 * len(b_g), np.float32)
     bias = np.concatenate([-b_z, b_r, b_g, zeros, c_g])

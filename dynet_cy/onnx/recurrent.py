@@ -1,4 +1,4 @@
-"""Converters of recurrent networks over whole sequences, to which loops over positions are folded."""
+"""Converters of recurrent networks over whole sequences."""
 
 from __future__ import annotations
 

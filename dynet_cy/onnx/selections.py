@@ -1,4 +1,4 @@
-"""Converters of leaves, of changes of shape, and of selections."""
+"""Converters of leaves, shapes and selections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes that differ from trace to trace, as formulas of the named axes."""
+"""Sizes that differ between traces, as formulas of the named axes."""
 
 from __future__ import annotations
 

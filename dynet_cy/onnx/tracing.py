@@ -124,7 +124,7 @@ Drawn = Mapping[str, Sequence[tuple[int, ...]]]
 
 
 def _traced(calls: _Calls, found: Iterable[tuple[list[Run], Drawn]], axes: Mapping[str, Size]) -> Traced:
-    """What runs have in common; the indices of each are given too."""
+    """The common structure of runs; the indices of each are given too."""
     runs: list[Run] = []
     indices: dict[str, list[tuple[int, ...]]] = {}
     for more, drawn in found:
@@ -443,7 +443,7 @@ def _refuse_computed(graph: list[GraphNode]) -> None:
 
 
 def _places(x: Indices, size: Mapping[str, int]) -> int:
-    """How many numbers an input has."""
+    """The number of elements of an input."""
     return math.prod(size[axis] if isinstance(axis, str) else axis for axis in x.shape)
 
 
@@ -454,7 +454,7 @@ def _spread(names: Sequence[str], lengths: Sequence[int]) -> Iterator[dict[str, 
 
 
 def _outline(node: GraphNode) -> tuple[object, ...]:
-    """What is the same for a node at all lengths."""
+    """The properties of a node that are equal at all lengths."""
     return node.op, node.args, len(node.shape), node.parameter
 
 

@@ -1,4 +1,4 @@
-"""The ONNX graph under construction, and the operations from which converters build it.
+"""The ONNX graph under construction, and operations for converters.
 
 Expressions are column-major with the batch last, ONNX tensors row-major. So that the layout in memory is the same, the
 order of axes is reversed: axis i of an expression is axis -(i + 1) of the tensor. These axes are preceded by that of

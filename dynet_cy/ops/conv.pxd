@@ -37,7 +37,7 @@ cdef inline dy_window window_of(const Dim* x, size_t channels, size_t rows, size
 
 cdef inline dy_window plain_window(const Dim* x, size_t rows, size_t cols, const size_t* stride,
                                    const size_t* pad) noexcept nogil:
-    """The same without dilation, over all channels of x."""
+    """A window without dilation, over all channels of x."""
     cdef size_t[2] dilation
     dilation[0] = dilation[1] = 1
     return window_of(x, axis_of(x, 2), rows, cols, stride, dilation, pad)

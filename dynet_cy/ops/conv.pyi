@@ -62,7 +62,7 @@ def avgpooling2d(
     """Mean of each window of an image, channel by channel."""
 
 def adaptive_avgpooling2d(x: Expression, size: Sequence[int]) -> Expression:
-    """Means of a given number of windows that cover an image evenly, channel by channel."""
+    """Average pooling with a given number of windows that cover an image evenly, channel by channel."""
 
 def adaptive_maxpooling2d(x: Expression, size: Sequence[int]) -> Expression:
-    """The greatest elements of windows that cover an image evenly, channel by channel: see `adaptive_avgpooling2d`."""
+    """Max pooling with a given number of windows that cover an image evenly: see `adaptive_avgpooling2d`."""

@@ -1083,7 +1083,7 @@ cdef Expression apply_adaptive(const Op* op, object x, object size, str function
 
 
 def adaptive_avgpooling2d(x, size: Sequence[int]):
-    """Means of a given number of windows that cover an image evenly, channel by channel.
+    """Average pooling with a given number of windows that cover an image evenly, channel by channel.
 
     Along an axis of m elements, window o of n goes from ``floor(o m / n)`` up to ``ceil((o + 1) m / n)``; with
     ``[1, 1]`` there is one, the whole image. Images of all sizes give results of the same size.
@@ -1165,7 +1165,7 @@ ADAPTIVE_MAX.saved = as_many_as_y
 
 
 def adaptive_maxpooling2d(x, size: Sequence[int]):
-    """The greatest elements of windows that cover an image evenly, channel by channel: see `adaptive_avgpooling2d`.
+    """Max pooling with a given number of windows that cover an image evenly: see `adaptive_avgpooling2d`.
 
     Shapes: ``x {h,w,c}`` -> ``{oh,ow,c}``.
 

@@ -1,5 +1,5 @@
 # Written by tools/derive.py
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dynet_cy.graph.expressions import Expression
@@ -9,5 +9,7 @@ def custom_op(
     forward: Callable[..., Any],
     backward: Callable[..., Any] | None = None,
     shape: Callable[..., Any] | None = None,
+    *,
+    cuda: str | Mapping[str, str] | None = None,
 ) -> Callable[..., Expression]:
-    """A new op, made from functions of NumPy arrays."""
+    """A new op, made from functions of NumPy arrays, and of kernels in CUDA for GPUs."""

@@ -3,17 +3,19 @@
 A definition has an entry in the registry, like every op.  The functions of that entry are those of this module, which
 take the GIL and call the program's functions with arrays.  The attributes of a node give its definition and parameters.
 The gradients of all arguments are computed at once, before locks are taken (`prepare`), and added without the GIL.
+On devices a definition runs as kernels, if it has a CUDA source (gpu/custom).
 """
 
 import inspect
+import struct
 
 import numpy as np
 
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport Call, Dim, Tensor, total_of
+from dynet_cy.core.tensor cimport DY_ATTRS, Attr, Call, Dim, Tensor, total_of
 from dynet_cy.core.threads cimport Unlocked, acquire_lock, release_lock
 from dynet_cy.graph.table cimport current_graph
 from dynet_cy.graph.expressions cimport Expression
@@ -23,6 +25,7 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport array_of, copy_floats, dim_from_shape, floats_in, shape_of
 from dynet_cy.ops.registry cimport Op, Shapes, register_nameless, same_dim
 
+from dynet_cy.ops.cuda_source import source_of
 from dynet_cy.ops.registry import DimensionError, describe
 
 
@@ -40,27 +43,23 @@ cdef extern from *:
     """
     void* raised_here "dy_raised_here"
 
-# Attributes of a node.
-cdef enum:
-    DEFINITION                      # index in `definitions`
-    PARAMETERS                      # index in `parameters` of the definition
-
 # Never freed: nodes refer to definitions by number, and their registry entries point to their names.
 cdef list definitions = []
 cdef Unlocked definitions_lock      # also guards their parameters
+# Never freed: the kernels in CUDA of all ops that have some, and what is called with each of them.
+cdef list all_kernels = []
+cdef Served served_on_devices = NULL
+
+
+ANY_NUMBER = "kernels in CUDA take a fixed number of arguments, but the op takes any number"
+
+
+cdef class _Kernels:
+    """See custom.pxd."""
 
 
 cdef class _Definition:
     """A user-defined op, which is called like the functions of other ops."""
-
-    cdef readonly str name
-    cdef bytes c_name, c_args
-    cdef object forward, backward, shape
-    cdef int n_arguments            # -1: any number
-    cdef list parameters            # dictionaries of keyword arguments
-    cdef dict numbers               # the index in `parameters` of each set of keyword arguments
-    cdef uint32_t number
-    cdef Op* op
 
     def __call__(self, *xs, **parameters):
         if self.n_arguments >= 0 and len(xs) != self.n_arguments:
@@ -73,6 +72,8 @@ cdef class _Definition:
         cdef Extra extra = no_extra()
         extra.attrs[DEFINITION].u = self.number
         extra.attrs[PARAMETERS].u = self.number_of(parameters)
+        if self.kernels is not None:
+            self.set_numbers(extra.attrs[PARAMETERS].u, &extra.attrs[<int>NUMBERS])
         return apply(self.op, xs, &extra)
 
     cdef uint32_t number_of(self, dict keywords) except? 0xFFFFFFFF:
@@ -95,6 +96,21 @@ cdef class _Definition:
             finally:
                 release_lock(&definitions_lock)
         return found
+
+    cdef int set_numbers(self, uint32_t number, Attr* to) except -1:
+        """Let a node point to the numbers that kernels get for a set of keyword arguments, which are never freed."""
+        cdef const char* p
+        cdef bytes packed = self.packed.get(number)
+        if packed is None:
+            values = {**self.defaults, **self.parameters[number]}
+            for name, value in values.items():
+                if not isinstance(value, (int, float, np.number, np.bool_)):
+                    raise TypeError(f"{self.name}: kernels in CUDA get {name} as a number, which "
+                                    + ("is not given" if value is inspect.Parameter.empty else f"{value!r:.80} is not"))
+            packed = self.packed.setdefault(number, struct.pack(f"{len(values)}d", *values.values()))
+        p = packed
+        memcpy(to, &p, sizeof(p))
+        return 0
 
     cdef int check_keywords(self, dict keywords) except -1:
         for what, function in (("forward", self.forward), ("backward", self.backward), ("shape", self.shape)):
@@ -119,7 +135,7 @@ def _positional(function, str name, str what):
     try:
         params = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        raise TypeError(f"custom_op {name}: {what} must be a function whose arguments can be found out, not "
+        raise TypeError(f"custom_op {name}: {what} must be a function with a signature, not "
                         f"{function!r:.80}") from None
     found = [p.name for p in params if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty]
     return found + [p.name + "..." for p in params if p.kind == p.VAR_POSITIONAL]
@@ -135,6 +151,14 @@ cdef object keywords_of(function):
     return {p.name for p in params if p.kind == p.KEYWORD_ONLY}
 
 
+cdef dict defaults_of(function):
+    """The keyword-only arguments of a function, in order, with their defaults."""
+    if isinstance(function, np.ufunc):
+        return {}
+    params = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in params if p.kind == p.KEYWORD_ONLY}
+
+
 cdef object shape_given(_Definition d, list shapes, dict parameters):
     """The result of the program's function, which must not change the graph, to which a node is being added."""
     cdef Graph* g = current_graph()
@@ -144,15 +168,23 @@ cdef object shape_given(_Definition d, list shapes, dict parameters):
         return d.shape(*shapes, **parameters)
     finally:
         if g.version != version or g.n_nodes != n_nodes:
-            raise RuntimeError(f"{d.name}: its graph was changed while shape ran, which must only compute a shape")
+            raise RuntimeError(f"{d.name}: the graph changed while shape ran, which must only compute a shape")
 
 
 cdef int custom_dim(const Shapes* s, Dim* y) except -1:
     cdef _Definition d = definition_of(s.attrs[DEFINITION].u)
+    if d.shape is None:
+        same_dim(s, y)
+    else:
+        ask_for_shape(d, s, y)
+    if d.kernels is not None and d.kernels.source.elementwise:
+        check_repeats(s, y)
+    return 0
+
+
+cdef int ask_for_shape(_Definition d, const Shapes* s, Dim* y) except -1:
     cdef uint32_t bd = y.bd
     cdef uint32_t i
-    if d.shape is None:
-        return same_dim(s, y)
     shapes = [shape_of(s.x[i]) for i in range(s.n)]
     try:
         found = shape_given(d, shapes, <dict>d.parameters[s.attrs[PARAMETERS].u])
@@ -168,6 +200,16 @@ cdef int custom_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
+cdef int check_repeats(const Shapes* s, const Dim* y) except -1:
+    """Raise unless all arguments, with axes of length 1 repeated as in NumPy, have the shape of the result."""
+    cdef uint32_t i
+    for i in range(s.n):
+        if not repeats(s.x[i], y):
+            raise DimensionError(f"an expression in CUDA computes each element of the result {shape_of(y)}, but "
+                                 f"argument {i} has shape {shape_of(s.x[i])}")
+    return 0
+
+
 # ---- calls of the program's functions -------------------------------------------------
 
 cdef object array_at(const Tensor* x):
@@ -180,7 +222,7 @@ cdef int write(result, _Definition d, str what, const Dim* dim, uint32_t bd, flo
     cdef tuple expected = (*shape_of(dim), bd)
     array = floats_in(result, d.name, what, 8)
     if array.shape != expected:
-        raise DimensionError(f"{d.name}: {what} has shape {array.shape}, expected {expected}, whose last axis is the "
+        raise DimensionError(f"{d.name}: {what} has shape {array.shape}, expected {expected}; the last axis is the "
                              "batch")
     return copy_floats(array, out, total_of(dim) // dim.bd * bd)
 
@@ -200,7 +242,7 @@ cdef int run_backward(const Call* c) except -1:
     cdef const Tensor* x
     cdef uint32_t i
     if d.backward is None:
-        raise RuntimeError(f"{d.name} has no backward, which a gradient needs: give custom_op one")
+        raise RuntimeError(f"{d.name}: there is no gradient without backward: pass backward= to custom_op")
     xs = [array_at(&c.x[i]) for i in range(c.n)]
     found = d.backward(array_at(&c.dy), array_at(&c.y), *xs, **<dict>d.parameters[c.attrs[PARAMETERS].u])
     if not isinstance(found, (tuple, list)):
@@ -272,9 +314,46 @@ cdef void* custom_raised() noexcept nogil:
     return error
 
 
+cdef int serve_on_devices(Served function) except -1:
+    global served_on_devices
+    served_on_devices = function
+    for kernels in all_kernels:
+        function(kernels)
+    return 0
+
+
+cdef int add_kernels(_Kernels kernels, Op* op) except -1:
+    """Let an op run on devices, as far as they are in use, and when they are."""
+    kernels.op = op
+    all_kernels.append(kernels)
+    return served_on_devices(kernels) if served_on_devices != NULL else 0
+
+
+cdef int add_cuda(Op* op, cuda, numbers) except -1:
+    cdef _Kernels kernels = _Kernels.__new__(_Kernels)
+    cdef uint32_t i
+    arguments = op.args.decode().split()
+    types = [str(number).split() for number in numbers]
+    if len(types) > DY_ATTRS or not all(len(x) == 2 and x[0] in ("float", "int") for x in types):
+        raise ValueError(f"{op.name.decode()}: numbers must be at most {DY_ATTRS} attributes, such as 'float alpha' "
+                         f"and 'int axis', not {numbers!r:.200}")
+    if any(x.endswith("...") for x in arguments):
+        raise TypeError(f"{op.name.decode()}: {ANY_NUMBER}")
+    kernels.source = source_of(op.name.decode(), arguments, [name for _, name in types], cuda)
+    kernels.n_numbers = <uint32_t>len(types)
+    for i in range(kernels.n_numbers):
+        kernels.integers |= <uint32_t>(types[i][0] == "int") << i
+    return add_kernels(kernels, op)
+
+
+cdef bint is_custom(const Op* op) noexcept nogil:
+    return op.forward == custom_forward
+
+
 def custom_op(str name, forward: Callable[..., Any], backward: Callable[..., Any] | None = None,
-              shape: Callable[..., Any] | None = None) -> Callable[..., Expression]:
-    """A new op, made from functions of NumPy arrays.
+              shape: Callable[..., Any] | None = None, *,
+              cuda: str | Mapping[str, str] | None = None) -> Callable[..., Expression]:
+    """A new op, made from functions of NumPy arrays, and of kernels in CUDA for GPUs.
 
     One call computes all nodes of a batch: **the last axis of every array is the batch**. Its length is 1 if all
     elements share the argument, such as a parameter. The functions see copies, and run with the GIL, on the CPU. The
@@ -294,16 +373,28 @@ def custom_op(str name, forward: Callable[..., Any], backward: Callable[..., Any
             batch may have the batch of y and is then summed over it. Without `backward`, a gradient is an error.
         shape: ``shape(*shapes)`` returns the shape of a result, without the batch, as a tuple; a ValueError that it
             raises becomes a DimensionError. It must not change the graph. Default: the shape of the first argument.
+        cuda: how the op runs on GPUs; without it, a GPU is an error. A dictionary computes each element by an
+            expression in CUDA, of the arguments by name: ``"y"`` is the result, ``"dx"`` the gradient of an argument
+            ``x``, which may also use y and dy, and is zero if it is missing. Axes of length 1 are repeated as in NumPy.
+            A text has kernels ``forward(*xs, y)`` and ``backward(dy, y, *xs, *dxs)`` of arrays ``In`` and ``Out``.
+            Keyword arguments must be numbers, which kernels get at the end. The source is compiled when the op first
+            runs on a device; GpuError reports what is wrong in it.
 
     Returns:
         A function of expressions, whose result is an Expression.
 
     Raises:
-        TypeError: one of them is not a function, or does not take these arguments.
-        ValueError: the name is empty, or that of an op of the library.
+        TypeError: one of them is not a function, or does not take these arguments; `cuda` is neither a text nor a
+            dictionary, or the op takes any number of arguments.
+        ValueError: the name is empty, or that of an op of the library; `cuda` names nothing that the op computes.
 
     Example:
-        >>> fourth = dy.custom_op("fourth", lambda x: x**4, lambda dy, y, x: 4 * x**3 * dy)
+        >>> fourth = dy.custom_op(
+        ...     "fourth",
+        ...     lambda x: x**4,
+        ...     lambda dy, y, x: 4 * x**3 * dy,
+        ...     cuda={"y": "x * x * x * x", "dx": "4 * x * x * x * dy"},
+        ... )
         >>> x = dy.inputVector([1, 2, 3])
         >>> y = fourth(x)
         >>> y.npvalue()
@@ -328,6 +419,15 @@ def custom_op(str name, forward: Callable[..., Any], backward: Callable[..., Any
         check_arguments(backward, name, "backward", 2 + len(arguments) - many, "(dy, y, " + ", ".join(arguments) + ")")
     if shape is not None:
         check_arguments(shape, name, "shape", len(arguments) - many, "the shapes of " + ", ".join(arguments))
+    if cuda is not None:
+        if many or keywords_of(forward) is None:
+            raise TypeError(f"custom_op {name}: {ANY_NUMBER}")
+        d.defaults = defaults_of(forward)
+        d.packed = {}
+        d.kernels = _Kernels.__new__(_Kernels)
+        d.kernels.source = source_of(f"custom_op {name}", arguments, list(d.defaults), cuda)
+        d.kernels.n_numbers = <uint32_t>len(d.defaults)
+        d.kernels.packed = True
     d.name = name
     d.c_name = name.encode()
     d.c_args = " ".join(arguments).encode()
@@ -345,6 +445,8 @@ def custom_op(str name, forward: Callable[..., Any], backward: Callable[..., Any
         d.op.prepared = custom_prepared
         d.op.raised = custom_raised
         definitions.append(d)
+        if d.kernels is not None:
+            add_kernels(d.kernels, d.op)
     finally:
         release_lock(&definitions_lock)
     return d

@@ -1,4 +1,4 @@
-"""Elementwise functions: of one argument and of two, whose rows are in `include/dynet_cy/*.def`, and sums of many."""
+"""Elementwise functions of one and two arguments, with rows in `include/dynet_cy/*.def`, and sums of many."""
 
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.kernels.kernels cimport DY_BINARY_COUNT, DY_UNARY_COUNT

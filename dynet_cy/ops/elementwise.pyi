@@ -172,7 +172,7 @@ def where(
     """x where the condition is not 0, else y; shapes broadcast."""
 
 def masked_fill(x: Expression, mask: Expression | npt.ArrayLike, value: _Number) -> Expression:
-    """x with a number in place of the masked elements."""
+    """Replace the masked elements of x by a number."""
 
 def cmult(x: Expression, y: Expression) -> Expression:
     """Product element by element; shapes broadcast."""

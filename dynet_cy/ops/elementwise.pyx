@@ -1,4 +1,4 @@
-"""Elementwise functions: of one argument and of two, whose rows are in `include/dynet_cy/*.def`, and sums of many."""
+"""Elementwise functions of one and two arguments, with rows in `include/dynet_cy/*.def`, and sums of many."""
 
 import numbers
 
@@ -1087,7 +1087,7 @@ cdef bint is_zero(object x):
 
 
 def masked_fill(x, mask: Expression | npt.ArrayLike, value: _Number):
-    """x with a number in place of the masked elements.
+    """Replace the masked elements of x by a number.
 
     Args:
         x: an expression.

@@ -1,4 +1,4 @@
-"""Numbers from Python: inputs and constants, which are leaves, and indices of nodes."""
+"""Inputs, constants and indices from Python."""
 
 from libc.stdint cimport uint32_t
 

@@ -11,7 +11,7 @@ from dynet_cy.graph.expressions import Expression, _Number
 _Shape: TypeAlias = int | tuple[int, ...] | list[int]
 
 class InputExpression(Expression):
-    """An input whose value can be changed; what depends on it is then recomputed."""
+    """An input whose value can be changed; values that depend on it are then computed again."""
     def set(self, values: npt.ArrayLike) -> None:
         """Set the value."""
 

@@ -1,4 +1,4 @@
-"""Numbers from Python: inputs and constants, which are leaves, and indices of nodes."""
+"""Inputs, constants and indices from Python."""
 
 import numbers
 
@@ -53,7 +53,7 @@ cdef Py_ssize_t axis_in(object x, object axis, str op, str what="d") except -1:
     cdef Py_ssize_t i = whole(axis, op, what)
     cdef Py_ssize_t n
     if i > 0xFF:
-        raise DimensionError(f"{op}: {what} is {i}, which is not an axis of x")
+        raise DimensionError(f"{op}: {what} must be an axis of x, not {i}")
     if i >= 0:
         return i
     n = dim_of(expression(x, op, "x")).nd
@@ -246,7 +246,7 @@ def ones(dim: _Shape, batch_size=1):
 
 
 cdef class InputExpression(Expression):
-    """An input whose value can be changed; what depends on it is then recomputed.
+    """An input whose value can be changed; values that depend on it are then computed again.
 
     Example:
         >>> x = dy.inputVector([3, 4])
@@ -473,7 +473,7 @@ def inputTensorTranspose(arr: npt.ArrayLike, dim: _Shape | None = None, batch_si
     on = asked_device(device, "inputTensorTranspose")
     array = floats_in(arr, "inputTensorTranspose", "arr", 7)
     if array.ndim != 1:
-        raise ValueError(f"inputTensorTranspose: arr has {array.ndim} axes, it must have one")
+        raise ValueError(f"inputTensorTranspose: arr must have one axis, not {array.ndim}")
     dim_with_batch(array.shape if dim is None else dim, batch_size, &size, "inputTensorTranspose")
     if array.size != total_of(&size):
         raise ValueError(f"inputTensorTranspose: arr has {array.size} numbers, shape "
@@ -677,7 +677,7 @@ cdef Expression one_hot_at(object d, Expression idx):
     cdef Extra extra = no_extra()
     cdef Py_ssize_t n = whole(d, "one_hot", "d")
     if n < 0:
-        raise DimensionError(f"one_hot: d is {d}, which is not a number of elements")
+        raise DimensionError(f"one_hot: d must be a number of elements from 0 on, not {d}")
     extra.attrs[0].u = <uint32_t>n
     extra.attrs[3].u = function_number("one_hot")
     return apply1x(ONE_HOT_AT, idx, &extra)

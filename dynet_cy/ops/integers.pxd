@@ -1,4 +1,4 @@
-"""Functions of integers, whose rows are in `include/dynet_cy/integers.def`, and conversions."""
+"""Integer functions and conversions; their rows are in `include/dynet_cy/integers.def`."""
 
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.ops.registry cimport Op

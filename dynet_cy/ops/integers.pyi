@@ -2,7 +2,7 @@
 from dynet_cy.graph.expressions import Expression
 
 def to_float(x: Expression) -> Expression:
-    """Integers as floats: numbers beyond 2^24 are rounded."""
+    """Convert integers to floats; numbers beyond 2^24 are rounded."""
 
 def to_int(x: Expression) -> Expression:
-    """Floats as integers (int32), without their fractions."""
+    """Convert floats to integers (int32) without fractions."""

@@ -1,4 +1,4 @@
-"""Functions of integers, whose rows are in `include/dynet_cy/integers.def`, and conversions."""
+"""Integer functions and conversions; their rows are in `include/dynet_cy/integers.def`."""
 
 import numpy as np
 
@@ -48,7 +48,7 @@ convert_by(TO_FLOAT)
 
 
 def to_float(x):
-    """Integers as floats: numbers beyond 2^24 are rounded. What is floats already is returned as it is.
+    """Convert integers to floats; numbers beyond 2^24 are rounded. Floats are returned unchanged.
 
     Operations on floats do this by themselves to arguments that are integers.
 
@@ -63,7 +63,7 @@ def to_float(x):
 
 
 def to_int(x):
-    """Floats as integers (int32), without their fractions. What is integers already is returned as it is.
+    """Convert floats to integers (int32) without fractions. Integers are returned unchanged.
 
     Numbers beyond the range become the least or the greatest integer, and NaN 0. There is no gradient.
 

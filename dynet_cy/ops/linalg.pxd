@@ -1,4 +1,4 @@
-"""Products, for use by other families."""
+"""Products, for other families."""
 
 from libc.stdint cimport uint32_t
 

@@ -1,4 +1,4 @@
-"""What loops of several families share: axes, terms of gradients, log-sums, draws, and walks over reduced tensors."""
+"""Helpers of loops: axes, terms of gradients, log-sums, draws, and walks over reduced tensors."""
 
 from libc.math cimport NAN, isinf, logf, sqrt
 from libc.stdint cimport uint32_t

@@ -650,7 +650,7 @@ cdef int loss_dim(const Shapes* s, Dim* y) except -1:
         raise DimensionError(f"{s.n_items} tags are given for {n} words")
     for i in range(n):
         if s.items[i] >= s.x[0].d[0]:
-            raise IndexError(f"tags has {s.items[i]}, which is not from 0 to {<int>s.x[0].d[0] - 1}")
+            raise IndexError(f"tag {s.items[i]} is not from 0 to {<int>s.x[0].d[0] - 1}")
     return 0
 
 

@@ -72,7 +72,7 @@ cdef inline void moments(const float* x, size_t n, size_t stride, double* mean, 
 
 cdef inline void adjacent_moments(const float* x, size_t n, float* work, double* mean,
                                   double* deviation) noexcept nogil:
-    """The same for adjacent elements, vectorized; subtracting an approximate mean first avoids cancellation."""
+    """Mean and deviation of adjacent elements, vectorized; subtracting an approximate mean avoids cancellation."""
     cdef float about = K.sum(n, x) / n
     cdef double off, square
     K.unary_fwd[<int>DY_UNARY_shift](n, x, -about, 0, work)

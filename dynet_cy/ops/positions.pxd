@@ -1,4 +1,4 @@
-"""Indices that are values of the graph: integers, or whole numbers in floats, checked when they are read.
+"""Indices from the graph: integers, or whole numbers in floats, checked when they are read.
 
 A float holds every whole number up to 2^24, so an op that reads an index from floats refuses longer axes when its node
 is made. An op that reads an index calls `is_position`, and `refuse` if it is none: the pass ends with an IndexError.

@@ -1,4 +1,4 @@
-"""Indices that are values of the graph: errors for those that are out of range, and for choices that are none."""
+"""Indices from the graph: errors for indices out of range."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Random ops, for use by other families."""
+"""Random ops, for other families."""
 
 from dynet_cy.ops.registry cimport Op
 

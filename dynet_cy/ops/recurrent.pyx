@@ -532,7 +532,7 @@ cdef enum:
 cdef int gated_dim(const Shapes* s, Dim* y) except -1:
     affine_transform_dim(s, y)
     if rows_of(y) % s.attrs[BLOCKS].u:
-        raise DimensionError(f"the sum has {rows_of(y)} rows, which is not a multiple of {s.attrs[BLOCKS].u} gates")
+        raise DimensionError(f"the sum has {rows_of(y)} rows, not a multiple of {s.attrs[BLOCKS].u} gates")
     return 0
 
 
@@ -777,7 +777,7 @@ def gru_h(h_tm1, z_t, g_t):
 cdef int tree_c_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t i, blocks = 3 + s.attrs[0].u, rows = rows_of(s.x[0])
     if rows % blocks:
-        raise DimensionError(f"there are {rows} gates, which is not a multiple of {blocks}")
+        raise DimensionError(f"there are {rows} gates, not a multiple of {blocks}")
     if s.n - 1 > s.attrs[0].u:
         raise DimensionError(f"{s.n - 1} cells are given for {s.attrs[0].u} children")
     for i in range(s.n):
@@ -1152,7 +1152,7 @@ cdef int gru_step(Graph* g, const uint32_t* weights, const uint32_t* masks, uint
 
 cdef int gru_reset_after_step(Graph* g, const uint32_t* weights, const uint32_t* masks, uint32_t x, uint32_t* h,
                               uint32_t* c) except -1:
-    """The same with r after the product.  Weights: those of `gru_step`, and the bias of Wh h in g."""
+    """The nodes of a GRU with r after the product.  Weights: those of `gru_step`, and the bias of Wh h in g."""
     cdef uint32_t before = masked_node(g, h[0], masks, OF_H)
     x = masked_node(g, x, masks, OF_X)
     cdef uint32_t z = projected(g, weights[2], weights[0], x)
@@ -1240,7 +1240,7 @@ cdef int coupled_step(Graph* g, const uint32_t* weights, const uint32_t* masks, 
 
 cdef int fast_step(Graph* g, const uint32_t* weights, const uint32_t* masks, uint32_t x, uint32_t* h,
                    uint32_t* c) except -1:
-    """The same without peepholes, whose weights are not used."""
+    """The nodes of an LSTM with coupled gates and without peepholes, whose weights are not used."""
     return coupled(g, weights, masks, x, h, c, False)
 
 

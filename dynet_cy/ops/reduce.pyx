@@ -967,7 +967,7 @@ def l2_norm(x):
 cdef int norm_dim(const Shapes* s, Dim* y) except -1:
     reduced_dim(s, y)
     if isinf(s.attrs[1].f) and size_of(s.x[0]) == 0 and size_of(y):
-        raise DimensionError("x has no elements, so that none is the greatest")
+        raise DimensionError("x has no elements, so there is no greatest one")
     return 0
 
 

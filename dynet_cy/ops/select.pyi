@@ -12,7 +12,7 @@ _Int: TypeAlias = int | np.integer[Any]
 _Ints: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 class PickedExpression(Expression):
-    """The result of `pick` and `pick_batch`, whose indices can be changed."""
+    """The result of `pick` and `pick_batch`; its indices can be changed."""
     def set_index(self, index: _Int | _Ints) -> None:
         """Pick another index; what depends on it is then recomputed."""
 
@@ -43,10 +43,10 @@ def select_cols(x: Expression, cs: Expression | _Ints) -> Expression:
     """Columns of x, in the given order; each may occur several times."""
 
 def scatter_rows(x: Expression, rs: Expression | _Ints, n: int) -> Expression:
-    """A tensor of n rows with those of x added at given positions: the reverse of `select_rows`."""
+    """Add the rows of x to n rows of zeros, at given positions: the reverse of `select_rows`."""
 
 def scatter_cols(x: Expression, cs: Expression | _Ints, n: int) -> Expression:
-    """A tensor of n columns with those of x added at given positions: the reverse of `select_cols`."""
+    """Add the columns of x to n columns of zeros, at given positions: the reverse of `select_cols`."""
 
 def strided_select(
     x: Expression, strides: Sequence[int], range_from: Sequence[int], range_to: Sequence[int]
@@ -60,7 +60,7 @@ def argsort(x: Expression, d: int = 0, descending: bool = False) -> Expression:
     """The positions of the elements along an axis, in the order of `sort`: integers, without gradient."""
 
 def topk(x: Expression, k: int, d: int = 0, largest: bool = True) -> tuple[Expression, Expression]:
-    """The k greatest elements along an axis, the greatest first, and their positions; before them NaN, if there is one."""
+    """The k greatest elements along an axis, the greatest first, and their positions."""
 
 def cumprod(x: Expression, d: int = 0) -> Expression:
     """Cumulative products of the elements along axis d; the result has the shape of x."""

@@ -20,7 +20,7 @@ from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.inputs cimport axis_in, check_count, set_indices, whole, whole_where_possible
 from dynet_cy.ops.loops cimport Split, Terms, begin_terms, end_terms, next_term, split_at, terms_work, without
 from dynet_cy.ops.positions cimport (
-    BARRED, function_number, is_position, need_one, need_positions, refuse, refused,
+    BARRED, chooser_number, function_number, is_position, need_one, need_positions, refuse, refused,
 )
 from dynet_cy.ops.registry cimport ALONE, FIRST, LIST, SECOND, UNREAD, Op, Shapes, op_at, register, same_dim
 from dynet_cy.ops.shape cimport concatenated
@@ -124,7 +124,7 @@ PICK.rule[0] = LIST
 
 
 cdef class PickedExpression(Expression):
-    """The result of `pick` and `pick_batch`, whose indices can be changed.
+    """The result of `pick` and `pick_batch`; its indices can be changed.
 
     Example:
         >>> x = dy.pick(dy.inputVector([5, 7]), 0)
@@ -138,7 +138,7 @@ cdef class PickedExpression(Expression):
         cdef uint32_t i
         cdef uint32_t* own
         if nodes_of(g)[self.index].nargs > 1:
-            raise TypeError("set_index: the index is an expression, which cannot be replaced by a number")
+            raise TypeError("set_index: the index is an expression; a number cannot replace it")
         cdef const Dim* x = &nodes_of(g)[(<uint32_t*>g.args.base)[nodes_of(g)[self.index].args]].dim
         cdef uint32_t longest = x.d[nodes_of(g)[self.index].attrs[0].u]
         for i in range(n):
@@ -331,7 +331,7 @@ cdef Expression range_of(object x, Py_ssize_t start, Py_ssize_t end, Py_ssize_t 
     cdef Extra extra = no_extra()
     set_axis(&extra, axis)
     if end < start:
-        raise IndexError(f"pick_range: the range {start} to {end} ends before it begins")
+        raise IndexError(f"pick_range: the end {end} of the range is before its start {start}")
     extra.attrs[1].u = word_of(end - start)
     extra.items = &item
     extra.n_items = 1
@@ -368,7 +368,7 @@ def pick_range(x, s: Expression | int, e: int | None = None, d=0, length: int | 
         if e is not None:
             raise TypeError("pick_range: s is an expression, so give length, and not e")
         if count < 0:
-            raise IndexError(f"pick_range: length is {count}, which is not a number of elements")
+            raise IndexError(f"pick_range: length must be a number of elements, not {count}")
         if count == 0:
             return range_of(x, 0, 0, axis)
         if size_of(dim_of(expression(s, "pick_range", "s"))) != 1:
@@ -683,7 +683,7 @@ cdef Expression scattered(const Op* op, object x, object indices, object n, uint
     cdef Py_ssize_t k, end, count = length_of(indices, name), size = whole(n, name, "n")
     cdef Extra extra = no_extra()
     if size < 0:
-        raise DimensionError(f"{name}: n is {n}, which is not a number of {'columns' if axis else 'rows'}")
+        raise DimensionError(f"{name}: n must be a number of {'columns' if axis else 'rows'}, not {n}")
     if count == 0:
         shape = list(shape_of(dim_of(expression(x, name, "x"))))
         if len(shape) <= axis or shape[axis]:
@@ -706,7 +706,7 @@ cdef Expression scattered(const Op* op, object x, object indices, object n, uint
 
 
 def scatter_rows(x, rs: Expression | _Ints, n: int):
-    """A tensor of n rows with those of x added at given positions: the reverse of `select_rows`.
+    """Add the rows of x to n rows of zeros, at given positions: the reverse of `select_rows`.
 
     Shapes: ``x {k, ...}`` and k positions -> ``{n, ...}``. No gradient is taken of the positions.
 
@@ -730,7 +730,7 @@ def scatter_rows(x, rs: Expression | _Ints, n: int):
 
 
 def scatter_cols(x, cs: Expression | _Ints, n: int):
-    """A tensor of n columns with those of x added at given positions: the reverse of `select_cols`.
+    """Add the columns of x to n columns of zeros, at given positions: the reverse of `select_cols`.
 
     With both, one matrix holds the states of all nodes of a sparse graph, and two lists its edges (Gilmer et al. 2017,
     Neural message passing for quantum chemistry): ``dy.scatter_cols(dy.select_cols(h, sources), targets, n)`` is the
@@ -968,7 +968,7 @@ cdef Expression put(object x, object indices, Py_ssize_t axis, object n, uint32_
     cdef Extra extra = no_extra()
     cdef Py_ssize_t size = whole(n, name, "n")
     if size < 0:
-        raise DimensionError(f"{name}: n is {n}, which is not a number of elements")
+        raise DimensionError(f"{name}: n must be a number of elements, not {n}")
     set_axis(&extra, axis)
     extra.attrs[1].u = mode
     extra.attrs[2].u = <uint32_t>size
@@ -1224,7 +1224,7 @@ cdef Expression placed(Expression x, list arrays, uint32_t axis):
     try:
         arrays = list(np.broadcast_arrays(*arrays))
     except ValueError:
-        raise IndexError(f"lists of an index of shapes {[a.shape for a in arrays]} do not go together") from None
+        raise IndexError(f"index lists of shapes {[a.shape for a in arrays]} do not broadcast") from None
     if len(arrays) > 1:                             # merge the axes into one
         places, step = np.zeros(arrays[0].shape, np.int64), 1
         for k, array in enumerate(arrays):
@@ -1277,7 +1277,7 @@ def _getitem(Expression e not None, index):
     cdef Py_ssize_t start, stop, step, count
     if type(index) is int or is_number(index):
         if nd == 0:
-            raise IndexError("an expression of shape {} has no elements to pick")
+            raise IndexError("an expression of shape {} has no elements")
         return picked_at(e, wrapped(index, d.d[0], 0), 0)
     if isinstance(index, Expression):
         return taken_at(e, index, 0, "[]")
@@ -1362,8 +1362,9 @@ operators.update({"getitem": _getitem, "gather": _gathered, "labelled": _labelle
 # Sorting, cumulative products and cumulative sums of exponentials.
 
 # ---- sort: y = the first elements of x in order along an axis; argsort: their positions ------------
-# Attributes: the axis, the number of elements, the order.  The sort is stable.  NaN comes last, as in NumPy, or first,
-# where only the first elements are kept and a NaN must not get lost.
+# Attributes: the axis, the number of elements, the order; the number of a function that refuses a NaN that comes first,
+# or 0.  The sort is stable.  NaN comes last, as in NumPy, or first, where only the first elements are kept and a NaN
+# must not get lost.
 
 cdef enum:
     DESCENDING = 1                  # the greatest comes first
@@ -1375,7 +1376,7 @@ cdef int sort_dim(const Shapes* s, Dim* y) except -1:
     if axis >= s.x[0].nd:
         raise DimensionError(f"d must be an axis of x, from 0 to {<int>s.x[0].nd - 1}")
     if s.attrs[1].u > s.x[0].d[axis]:
-        raise DimensionError(f"x has {s.x[0].d[axis]} elements along axis {axis}, {s.attrs[1].u} are asked for")
+        raise DimensionError(f"k is {s.attrs[1].u}, but axis {axis} of x has {s.x[0].d[axis]} elements")
     same_dim(s, y)
     y.d[axis] = s.attrs[1].u
     return 0
@@ -1481,7 +1482,7 @@ cdef enum:
 cdef void order(const Call* c, uint32_t* where) noexcept nogil:
     """The sorted values in y and their positions in `where`; if that is NULL, the positions in y."""
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t count = c.attrs[1].u, o, p, k
+    cdef size_t count = c.attrs[1].u, o, p, k, first
     cdef uint32_t b
     cdef uint32_t* found
     cdef uint32_t* work = <uint32_t*>c.work
@@ -1490,7 +1491,8 @@ cdef void order(const Call* c, uint32_t* where) noexcept nogil:
     for b in range(c.y.dim.bd):
         for o in range(s.post):
             for p in range(s.pre):
-                x = element(&c.x[0], b) + o * s.pre * s.len + p
+                first = o * s.pre * s.len + p
+                x = element(&c.x[0], b) + first
                 if 0 < count <= s.len // FEW_OF:
                     found = select_line(x, s.pre, s.len, count, c.attrs[2].u, work)
                 else:
@@ -1501,6 +1503,8 @@ cdef void order(const Call* c, uint32_t* where) noexcept nogil:
                         where[k * s.pre + p] = found[k]
                     else:
                         integers(y)[k * s.pre + p] = <int32_t>found[k]
+                if c.attrs[3].u and count and x[found[0] * s.pre] != x[found[0] * s.pre]:
+                    refuse(c.attrs[3].u, &c.x[0], b, first + found[0] * s.pre, 0)
             y += s.pre * count
             if where != NULL:
                 where += s.pre * count
@@ -1548,10 +1552,12 @@ cdef Op* ARGSORT = register(b"argsort", b"x", sort_dim, argsort_forward, NULL)
 ARGSORT.work = sort_work
 ARGSORT.ragged = True
 ARGSORT.result = INTEGERS
+ARGSORT.raised = refused
 ARGSORT.no_gradient_because = b"positions are constant almost everywhere"
 
 
-cdef Expression ordered(const Op* op, object x, object axis, object count, uint32_t order, str name):
+cdef Expression ordered(const Op* op, object x, object axis, object count, uint32_t order, str name,
+                        uint32_t chooser=0):
     cdef Py_ssize_t d = axis_in(x, axis, name)
     cdef Py_ssize_t k
     cdef const Dim* dim = dim_of(expression(x, name, "x"))
@@ -1562,9 +1568,10 @@ cdef Expression ordered(const Op* op, object x, object axis, object count, uint3
     else:
         k = whole(count, name, "k")
         if k < 0:
-            raise DimensionError(f"{name}: k is {k}, which is not a number of elements")
+            raise DimensionError(f"{name}: k must be a number of elements, not {k}")
         extra.attrs[1].u = <uint32_t>k
     extra.attrs[2].u = order
+    extra.attrs[3].u = chooser
     return apply1x(op, x, &extra)
 
 
@@ -1607,7 +1614,9 @@ def argsort(x, d=0, bint descending=False):
 
 
 def topk(x, k: int, d=0, bint largest=True) -> tuple[Expression, Expression]:
-    """The k greatest elements along an axis, the greatest first, and their positions; before them NaN, if there is one.
+    """The k greatest elements along an axis, the greatest first, and their positions.
+
+    A NaN comes before all others in the values, and none is chosen: its position is an error.
 
     Args:
         x: any expression.
@@ -1621,15 +1630,15 @@ def topk(x, k: int, d=0, bint largest=True) -> tuple[Expression, Expression]:
 
     Raises:
         DimensionError: x has no axis d, or fewer than k elements along it.
+        ValueError: an element is NaN, when the positions are computed.
 
     Example:
         >>> values, indices = dy.topk(dy.inputVector([3, 1, 2]), 2)
         >>> values.npvalue(), indices.npvalue()
         (array([3., 2.]), array([0, 2], dtype=int32))
     """
-    cdef Expression places = ordered(ARGSORT, x, d, k, BEST_FIRST if largest else NAN_FIRST, "topk")
-    cdef Py_ssize_t axis = axis_in(x, d, "topk")
-    return taken(x, places, axis, OWN_POSITIONS, "topk"), places
+    cdef uint32_t order = BEST_FIRST if largest else NAN_FIRST
+    return ordered(SORT, x, d, k, order, "topk"), ordered(ARGSORT, x, d, k, order, "topk", chooser_number("topk"))
 
 
 # ---- continuations: for each beam, the best sums of a score and the total of its line -------------
@@ -1649,7 +1658,7 @@ cdef int continuations_dim(const Shapes* s, Dim* y) except -1:
     if beams == 0 or s.bd % beams:
         raise DimensionError(f"{s.bd} lines are not {beams} beams")
     if count > n * (s.bd // beams) or beams * count > 0xFFFFFFFF:
-        raise DimensionError(f"{count} places are asked for, of {n * (s.bd // beams)}")
+        raise DimensionError(f"k is {count}, but a line has {n * (s.bd // beams)} scores")
     need_positions(s.x[1], n)                       # numbers of places and lines are floats in the result
     need_positions(s.x[1], s.bd)
     y.nd = 1
@@ -1658,12 +1667,12 @@ cdef int continuations_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef struct Place:
+cdef struct Continuation:
     float sum
     uint32_t line, at
 
 
-cdef inline bint place_is_better(const Place* a, const Place* b) noexcept nogil:
+cdef inline bint continuation_is_better(const Continuation* a, const Continuation* b) noexcept nogil:
     """Whether a comes before b: by its sum, or if they are equal by its line and place."""
     if goes_first(a.sum, b.sum, BEST_FIRST):
         return True
@@ -1672,17 +1681,17 @@ cdef inline bint place_is_better(const Place* a, const Place* b) noexcept nogil:
     return a.line < b.line or (a.line == b.line and a.at < b.at)
 
 
-cdef void sift_place(Place* heap, size_t n, size_t i) noexcept nogil:
+cdef void sift_continuation(Continuation* heap, size_t n, size_t i) noexcept nogil:
     """Move element i of a heap down to its place; the worst is on top."""
-    cdef Place moved = heap[i]
+    cdef Continuation moved = heap[i]
     cdef size_t child
     while True:
         child = 2 * i + 1
         if child >= n:
             break
-        if child + 1 < n and place_is_better(&heap[child], &heap[child + 1]):
+        if child + 1 < n and continuation_is_better(&heap[child], &heap[child + 1]):
             child += 1
-        if not place_is_better(&moved, &heap[child]):
+        if not continuation_is_better(&moved, &heap[child]):
             break
         heap[i] = heap[child]
         i = child
@@ -1699,18 +1708,18 @@ cdef inline float below(float worst, float total) noexcept nogil:
     return <float>(<double>worst - total - 2e-7 * (fabs(<double>worst) + fabs(<double>total)))
 
 
-cdef void continuations_of_line(const float* x, size_t n, float total, uint32_t line, Place* heap, size_t count,
+cdef void continuations_of_line(const float* x, size_t n, float total, uint32_t line, Continuation* heap, size_t count,
                                 size_t* filled) noexcept nogil:
     """Put the places of a line into the heap of the best `count` ones."""
     cdef size_t k = 0, i
     cdef float bound
     while k < n and filled[0] < count:
-        heap[filled[0]] = Place(sum_with(x[k], total), line, <uint32_t>k)
+        heap[filled[0]] = Continuation(sum_with(x[k], total), line, <uint32_t>k)
         filled[0] += 1
         k += 1
         if filled[0] == count:
             for i in range(count // 2, 0, -1):
-                sift_place(heap, count, i - 1)
+                sift_continuation(heap, count, i - 1)
     while k < n:
         bound = below(heap[0].sum, total)
         if bound == bound:                          # most elements are passed over as vectors
@@ -1718,8 +1727,8 @@ cdef void continuations_of_line(const float* x, size_t n, float total, uint32_t 
             if k == n:
                 break
         if goes_first(sum_with(x[k], total), heap[0].sum, BEST_FIRST):  # of equal ones, the first stays
-            heap[0] = Place(sum_with(x[k], total), line, <uint32_t>k)
-            sift_place(heap, count, 0)
+            heap[0] = Continuation(sum_with(x[k], total), line, <uint32_t>k)
+            sift_continuation(heap, count, 0)
         k += 1
 
 
@@ -1727,8 +1736,8 @@ cdef void continuations_forward(const Call* c) noexcept nogil:
     cdef uint32_t beams = c.attrs[0].u, line = 0, lines = max(c.x[0].dim.bd, c.x[1].dim.bd)
     cdef size_t n = size_of(&c.x[0].dim), count = c.attrs[1].u, filled, i
     cdef uint32_t beam
-    cdef Place* heap = <Place*>c.work
-    cdef Place worst
+    cdef Continuation* heap = <Continuation*>c.work
+    cdef Continuation worst
     cdef float* y = c.y.v
     cdef bint ends
     for beam in range(beams):
@@ -1740,7 +1749,7 @@ cdef void continuations_forward(const Call* c) noexcept nogil:
             worst = heap[0]
             heap[0] = heap[i - 1]
             heap[i - 1] = worst
-            sift_place(heap, i - 1, 0)
+            sift_continuation(heap, i - 1, 0)
         for i in range(count):
             ends = heap[i].at == c.attrs[2].u
             y[0] = heap[i].sum
@@ -1752,7 +1761,7 @@ cdef void continuations_forward(const Call* c) noexcept nogil:
 
 
 cdef size_t continuations_work(const Call* c, int i) noexcept nogil:
-    return c.attrs[1].u * sizeof(Place) // sizeof(float) if i < 0 else 0
+    return c.attrs[1].u * sizeof(Continuation) // sizeof(float) if i < 0 else 0
 
 
 cdef Op* CONTINUATIONS = register(b"continuations", b"x totals", continuations_dim, continuations_forward, NULL)

@@ -1,4 +1,4 @@
-"""Shapes, for use by other families."""
+"""Ops for shapes, for other families."""
 
 from dynet_cy.core.tensor cimport Attr, Dim
 from dynet_cy.graph.expressions cimport Expression

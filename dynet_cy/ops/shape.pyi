@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dynet_cy.graph.expressions import Expression
 
 def reshape(x: Expression, d: float | Sequence[float], batch_size: float = 1, order: str = "F") -> Expression:
-    """The same elements, column by column, in another shape."""
+    """Change the shape; the elements keep their order, column by column."""
 
 def transpose(x: Expression, dims: Sequence[int] = (1, 0)) -> Expression:
     """The axes in another order; for a matrix, its transpose."""

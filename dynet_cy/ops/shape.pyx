@@ -1,4 +1,4 @@
-"""Shapes: reshape, transpose, concatenate; and ops that only change the gradient."""
+"""Reshape, transpose, concatenate; and ops that only change the gradient."""
 
 from math import prod
 
@@ -104,7 +104,7 @@ cdef object known_sizes(object x, object d, object batch_size):
 
 
 def reshape(x, d: float | Sequence[float], batch_size: float = 1, str order="F"):
-    """The same elements, column by column, in another shape.
+    """Change the shape; the elements keep their order, column by column.
 
     Args:
         x: the expression.
@@ -537,7 +537,7 @@ cdef int fold_rows_dim(const Shapes* s, Dim* y) except -1:
     if s.x[0].nd > 2:
         raise DimensionError("x must be a matrix or a vector")
     if n == 0 or rows_of(s.x[0]) % n:
-        raise DimensionError(f"x has {rows_of(s.x[0])} rows, which is not a multiple of nrows, {n}")
+        raise DimensionError(f"x has {rows_of(s.x[0])} rows, not a multiple of nrows={n}")
     y.nd = 2
     y.d[0] = rows_of(s.x[0]) // n
     y.d[1] = axis_of(s.x[0], 1)

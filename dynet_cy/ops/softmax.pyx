@@ -1,4 +1,4 @@
-"""Softmax and its relatives: log-sums, and losses over class scores."""
+"""Softmax, log-sum-exp, and losses over class scores."""
 
 from libc.math cimport INFINITY, expf, isnan, logf
 from libc.stdint cimport uint32_t

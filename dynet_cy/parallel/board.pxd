@@ -1,4 +1,4 @@
-"""The shared memory of the processes of one machine, and the barrier in it."""
+"""Shared memory and a barrier for the processes of one machine."""
 
 from libc.stdint cimport uint32_t, uint64_t
 

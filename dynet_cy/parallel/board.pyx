@@ -1,4 +1,4 @@
-"""The shared memory of the processes of one machine, and the barrier in it.
+"""Shared memory and a barrier for the processes of one machine.
 
 The memory has no name: the launcher makes it, and its workers inherit the descriptor.  So it is freed when the last of
 them has ended, however they end.  It begins with a page for all processes, a page for each process, and a message box

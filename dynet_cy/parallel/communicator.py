@@ -1,4 +1,4 @@
-"""How processes that train together communicate: the interface, and the communicator of a single process.
+"""Communication of processes that train together: the interface, and a communicator for a single process.
 
 A `Communicator` connects `size` processes with the numbers `rank` from 0 on. Every method but `abort` and `close` is
 collective: all ranks call the same methods in the same order, and each returns when the data it needs have arrived.
@@ -147,7 +147,7 @@ class Communicator(abc.ABC):
         return self.gather(value if self.rank == root else None, "broadcast")[root]
 
     def reducer(self, trainer: Trainer, reduction: str) -> Reducer | None:
-        """What combines a trainer's gradients with those of the other ranks; None: sums of this communicator.
+        """The reducer for gradients of all ranks; None: sums by this communicator.
 
         Collective, since it may make shared memory. The models have been compared before.
         """

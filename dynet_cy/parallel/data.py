@@ -85,7 +85,7 @@ def deal(examples: Sequence[int], ranks: int, cost: Callable[[int], float]) -> l
 
 
 class Shard(Generic[T]):
-    """This rank's share of some data, in the order of an epoch; made by `shard`.
+    """The share of this rank in some data, in the order of an epoch; made by `shard`.
 
     Each iteration is one epoch. The order of the whole data depends only on seed and epoch; rank r of n gets the items
     r, r + n, r + 2n, ... of it, one by one or in lists of `batch_size`. With a cost, the items of one step are
@@ -149,13 +149,13 @@ class Shard(Generic[T]):
         self.set_epoch(self.epoch + 1)
 
     def __len__(self) -> int:
-        """How many items, or batches of items, this rank gets in a whole epoch."""
+        """The number of items, or batches of items, for this rank in a whole epoch."""
         communicator = current()
         whole, rest = divmod(len(self._data), self._step(communicator.size))
         return whole + {"pad": rest > 0, "drop": False}.get(self._uneven, rest > communicator.rank)
 
     def _step(self, size: int) -> int:
-        """How many items all ranks together get in one step."""
+        """The number of items for all ranks together in one step."""
         return size * (self._batch_size or 1)
 
     def _share(self, together: list[int], rank: int, size: int) -> list[int]:
@@ -280,7 +280,7 @@ def shard(
     if cost is not None and not callable(cost):
         raise TypeError(f"shard: cost must be a function of an item, not {type(cost).__name__}")
     if cost is not None and batch_size is None:
-        raise ValueError("shard: cost goes with batch_size: single items cannot be dealt otherwise")
+        raise ValueError("shard: cost= needs batch_size=: without batches, items are not divided by cost")
     check_items("shard", data)
     by_number = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping)
     sequence = cast("Sequence[T]", data) if by_number else list(data)

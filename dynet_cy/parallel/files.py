@@ -1,4 +1,4 @@
-"""Files in jobs of several processes: blocks that all ranks leave together, and files that only rank 0 may have."""
+"""Files in jobs of several processes: blocks that all ranks leave together, and files of rank 0."""
 
 from __future__ import annotations
 

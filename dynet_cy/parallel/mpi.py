@@ -104,7 +104,7 @@ def connect(words: dict[str, str]) -> Communicator:
 
 
 def _sharers(local: Any) -> int:
-    """How many processes of this host, this one included, run on its CPUs; MPI may have bound each to some of them."""
+    """The number of processes of this host on the CPUs of this process; MPI may have bound each to some of them."""
     cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
     return sum(not cpus.isdisjoint(others) for others in local.allgather(cpus))
 

@@ -1,4 +1,4 @@
-"""How MPI starts processes: whether it has started this one, and the command that makes it start some."""
+"""Starting processes by MPI: the command, and whether MPI started this process."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class Pump:
 
     @property
     def open(self) -> int:
-        """How many streams have not ended, or still have output to be written."""
+        """The number of streams that have not ended, or still have output to be written."""
         return len(self._selector.get_map()) - 1
 
     @property

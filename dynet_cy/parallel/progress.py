@@ -1,4 +1,4 @@
-"""Tells the launcher, which may restart a job, how far the job has come: a few numbers in memory without a name.
+"""Reports the progress of a job to the launcher, which may restart it: a few numbers in anonymous memory.
 
 The workers open it through the launcher's descriptor under ``/proc``. This works for the launcher's own workers and for
 processes that MPI starts on the same host, and leaves no file behind. On other hosts, or without ``/proc``, workers
@@ -48,7 +48,7 @@ class Progress:
 
     @property
     def updates(self) -> int | None:
-        """How many updates the trainer that made the last one has made, including those before its checkpoint.
+        """The number of updates of the last active trainer, including those before its checkpoint.
 
         None if no worker has found the memory.
         """

@@ -1,4 +1,4 @@
-"""The communicator of this process, made at the first use, and functions that call it."""
+"""The communicator of this process, created at first use, and functions that call it."""
 
 from __future__ import annotations
 
@@ -101,17 +101,17 @@ def use(communicator: Communicator | None) -> Communicator | None:
 
 
 def rank() -> int:
-    """Number of this process among those that train together, starting at 0; 0 for one that trains alone."""
+    """The number of this process among those that train together, from 0; 0 for a process alone."""
     return current().rank
 
 
 def size() -> int:
-    """How many processes train together; 1 without the launcher."""
+    """The number of processes that train together; 1 without the launcher."""
     return current().size
 
 
 def mode() -> str:
-    """How the processes train: "sync" (all make the same updates) or "async" (each changes the shared parameters)."""
+    """The mode of training: "sync" (all make the same updates) or "async" (each changes the shared parameters)."""
     return current().mode
 
 
@@ -129,7 +129,7 @@ def share_parameters() -> None:
             "python -m dynet_cy.launch -n N --mode async PROGRAM.py"
         )
     if communicator.mode != "async" and communicator.wrapped:
-        raise ParallelError("shared_parameters: to be set before the first trainer is wrapped")
+        raise ParallelError("shared_parameters: set it before you wrap the first trainer")
     communicator.mode = "async"
 
 
@@ -139,7 +139,7 @@ def launched() -> bool:
 
 
 def restart_count() -> int:
-    """How often the launcher has restarted this job: 0 at its first start, and without the launcher.
+    """The number of restarts of this job by the launcher: 0 at the first start, and without the launcher.
 
     It is the number in the environment variable ``DYNET_CY_RESTART_COUNT``, which may also be set by hand if another
     program restarts jobs. See ``python -m dynet_cy.launch --max-restarts`` in docs/parallel.md.
@@ -152,7 +152,7 @@ def restart_count() -> int:
     """
     text = os.environ.get(RESTARTS, "0")
     if not text.isdecimal():
-        raise ValueError(f"{RESTARTS}={text!r}: how often the job has been started again is a number, such as 0")
+        raise ValueError(f"{RESTARTS}={text!r}: the number of restarts must be a number, such as 0")
     return int(text)
 
 

@@ -23,7 +23,7 @@ LONGEST_PAUSE = 60.0
 
 
 class Ending(NamedTuple):
-    """How a job has ended.
+    """The end of a job.
 
     Attributes:
         code: the launcher's exit code for it; 0 is success.

@@ -1,4 +1,4 @@
-"""Trainers whose updates are made together with other processes."""
+"""Trainers that update together with other processes."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Worker:
         return f": {last}" if last else ""
 
     def outcome(self) -> str:
-        """How it ended, in words."""
+        """The end of the process, in words."""
         assert self.code is not None
         if self.code >= 0:
             return f"ended with exit code {self.code}{self.last_words()}"

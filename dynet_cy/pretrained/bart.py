@@ -85,7 +85,7 @@ class _Vectors(Layer):
 
 
 class _ScoreBias(Layer):
-    """What is added to the scores of pieces."""
+    """The bias of the scores of pieces."""
 
     def __init__(self, settings: Settings, model: ParameterCollection) -> None:
         super().__init__(model)

@@ -1,4 +1,4 @@
-"""BERT, and the encoders that differ from it in settings and names."""
+"""BERT, and encoders with other settings and names."""
 
 from __future__ import annotations
 

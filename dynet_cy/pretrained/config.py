@@ -73,7 +73,7 @@ class Config:
         return found
 
     def check_room(self, key: str, *sizes: int) -> None:
-        """Refuse settings of which a part of the model would have more numbers than the files, before it is made."""
+        """Refuse settings that ask for a larger part of the model than the files hold, before it is created."""
         if math.prod(sizes) > self.numbers:
             shape = " times ".join(map(str, sizes))
             raise ModelFileError(

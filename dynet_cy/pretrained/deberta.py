@@ -1,4 +1,4 @@
-"""DeBERTa, versions 2 and 3: attention to contents and distances apart."""
+"""DeBERTa, versions 2 and 3: separate attention to contents and distances."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ class Deberta(Encoder):
         return Block(s, self.collection, lambda place: DisentangledAttention(s, place, kinds, shared))
 
     def _kinds(self) -> tuple[str, ...]:
-        """Which products with distances count."""
+        """The products with distances that count."""
         found = self.config.get("pos_att_type", "")
         kinds = found.split("|") if isinstance(found, str) else found
         kinds = [str(kind).strip() for kind in kinds if kind] if isinstance(kinds, list) else [""]

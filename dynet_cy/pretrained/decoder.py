@@ -160,7 +160,7 @@ class Generator(Encoder):
         each: Callable[[int, int], None] | None = None,
         **options: Any,
     ) -> Any:
-        """Texts that continue others, piece by piece: by the best piece each time, by beam search, or by chance.
+        """Generate continuations of texts: greedily, by beam search, or by sampling.
 
         Prompts of any lengths are continued together. Each has caches of its keys and values, so a step computes one
         column. After `dy.renew_cg(forward_only=True)`, memory of earlier steps is used again. In a function that
@@ -241,7 +241,7 @@ class Decoder(Generator):
         )
 
     def step(self, ids: Ids, state: State | None = None) -> tuple[Expression, State]:
-        """The vectors of the next pieces of a text, from keys and values of the previous ones.
+        """Run the decoder for the next pieces of a text, from keys and values of the previous ones.
 
         Args:
             ids: the next piece; or a list of the next ones; or an array for a minibatch, as `Embedding` takes it

@@ -114,7 +114,7 @@ class Encoder(Pretrained):
     keys: ClassVar[Mapping[str, tuple[str, Any]]] = KEYS
     """The name of each setting in `config.json`, and its value where it is missing."""
     heads: ClassVar[Mapping[str, HeadPlan]] = {}
-    """What there is for each kind of head."""
+    """The parts of each kind of head."""
 
     def __init__(
         self,
@@ -222,7 +222,7 @@ class Encoder(Pretrained):
         return super()._assigns(name, value)
 
     def _head_plan(self, kind: str) -> HeadPlan:
-        """What there is for a kind of head."""
+        """The parts of a kind of head."""
         return self.heads[kind]
 
     def _head_dropout(self, kind: str) -> float:
@@ -330,7 +330,7 @@ class Encoder(Pretrained):
         return found
 
     def _finished(self, states: list[Expression]) -> list[Expression]:
-        """What comes after the last block."""
+        """The layers after the last block."""
         return states
 
     def _windows(self, ids: Sequence[int], types: Sequence[int], code: Input) -> list[Expression]:
@@ -419,7 +419,7 @@ class Encoder(Pretrained):
         return self.mixtures[count]
 
     def pooled(self, x: Expression) -> Expression:
-        """The vector of a text as BERT's next sentence prediction reads it: the tanh of a linear layer of the first
+        """The pooled vector of a text, as for BERT's next sentence prediction: the tanh of a linear layer of the first
         column.
 
         Args:

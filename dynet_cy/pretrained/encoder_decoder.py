@@ -96,7 +96,7 @@ class EncoderDecoder(Generator):
         )
 
     def step(self, ids: int | Sequence[int], state: DecoderState) -> tuple[Expression, DecoderState]:
-        """The decoder's vectors of the next pieces, from keys and values of the previous ones.
+        """Run the decoder for the next pieces, from keys and values of the previous ones.
 
         Args:
             ids: the next piece, or a list of the next ones

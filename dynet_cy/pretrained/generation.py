@@ -1,4 +1,4 @@
-"""Texts that a decoder continues: the best piece each time, beam search, or draws."""
+"""Generation of text: greedy, beam search, or sampling."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Prompt = Union[str, Code, Sequence[int]]
 
 
 class Sampling(NamedTuple):
-    """How the next piece is drawn.
+    """Options of sampling the next piece.
 
     Attributes:
         temperature: scores are divided by it, so pieces are drawn the more freely, the greater it is. Default: 1

@@ -1,4 +1,4 @@
-"""Llama, and the decoders that differ from it in settings."""
+"""Llama, and decoders with other settings."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def _paths(layer: Layer, above: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _prefix(known: str, tensors: Tensors, source: str) -> str:
-    """What stands before the names of a model that is part of a larger one, such as `bert.`."""
+    """The prefix of the names of a model that is part of a larger one, such as `bert.`."""
     found = [name[: -len(known)] for name in tensors if name.endswith(known)]
     found = [prefix for prefix in found if prefix == "" or prefix.endswith(".")]
     if not found:

@@ -1,4 +1,4 @@
-"""Low-rank adapters of linear layers in layers that are frozen; files in the layout of peft."""
+"""Low-rank adapters for linear layers of a frozen layer; files in the layout of peft."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PREFIX = "base_model.model."
 
 
 class LoRA(Layer):
-    """A linear layer, plus scale B A x (Hu et al., "LoRA: Low-rank adaptation of large language models", ICLR 2022).
+    """Adds scale B A x to a linear layer (Hu et al., "LoRA: Low-rank adaptation of large language models", ICLR 2022).
 
     Parameters: those of the linear layer, and A (rank, input_dim), Glorot; B (output_dim, rank), zeros, so that the
     result is that of the linear layer at first.
@@ -226,7 +226,7 @@ def lora(
 
 
 def load_lora(folder: FileName, holder: Layer) -> Adapters:
-    """The adapters in a folder in the layout of peft, put into a layer as by `lora`.
+    """Load adapters from a folder in the layout of peft into a layer, as `lora` adds them.
 
     Args:
         folder: the folder

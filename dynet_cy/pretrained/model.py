@@ -35,12 +35,12 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def in_text(function: _Function) -> _Function:
-    """Let errors of a function say what to write for an argument that `transformers` has."""
+    """Add advice for arguments of `transformers` to the errors of a function."""
     return known_arguments(function, "text")
 
 
 class Layout(NamedTuple):
-    """How files name tensors."""
+    """Names of tensors in files."""
 
     first_tensor: str
     """A tensor that all files have: what stands before its name is the prefix of all."""
@@ -87,7 +87,7 @@ class Pretrained(Layer):
     new_parts: tuple[str, ...] = ()
     """The attributes of parts after the blocks that have random numbers, as no file had them."""
     prefix: ClassVar[str] = ""
-    """What stands before the names of a model in files of a larger one, such as one with a classifier."""
+    """The prefix of the names of a model in files of a larger one, such as one with a classifier."""
 
     labels: list[str]  # see the derived classes
 
@@ -100,7 +100,7 @@ class Pretrained(Layer):
     @classmethod
     @abc.abstractmethod
     def _layout(cls) -> Layout:
-        """How Hugging Face's files name the tensors of such a model."""
+        """Names of the tensors of such a model in Hugging Face's files."""
 
     def _read_folder(self, folder: Path) -> None:
         """Read what a folder has besides settings and tensors."""

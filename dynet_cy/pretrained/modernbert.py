@@ -1,4 +1,4 @@
-"""ModernBERT: rotary positions, gates, and blocks that attend to near columns only."""
+"""ModernBERT: rotary positions, gates, and blocks with local attention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of positions: the angles of rotary ones, and the blocks that attend to near columns only."""
+"""Settings of positions: rotary angles, and blocks with local attention."""
 
 from __future__ import annotations
 

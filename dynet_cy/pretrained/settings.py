@@ -1,4 +1,4 @@
-"""The settings of encoders, read from `config.json` under the names that an architecture has for them."""
+"""Settings of encoders, read from `config.json` under the names of the architecture."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Settings:
     """The number of types of pieces, such as first and second text; 0: there is no table."""
     activation: str
     eps: float
-    """That of the norms."""
+    """The eps of the norms."""
     dropout: float
     attention_dropout: float
     padding: int

@@ -1,4 +1,4 @@
-"""The table of pieces, which may be kept in bfloat16 where it is not trained."""
+"""The table of pieces, in bfloat16 if it is not trained."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def _indexed(path: Path) -> Tensors:
         found |= open_tensors(path.parent / name).stored
     missing = sorted(set(places) - set(found))
     if missing:
-        raise ModelFileError(f"{places[missing[0]]} has no {missing[0]}, which the index lists", os.fspath(path))
+        raise ModelFileError(f"{places[missing[0]]} has no {missing[0]}, but the index lists it", os.fspath(path))
     return Tensors({name: found[name] for name in places}, files)
 
 

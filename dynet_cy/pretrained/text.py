@@ -301,7 +301,7 @@ _MAKERS = (
 
 
 def advice(folder: Path) -> str:
-    """What a folder lacks that has no tokenizer, and what to do where it has files of one that is not read."""
+    """Advice for a folder without a tokenizer, or with files of an unsupported one."""
     found = next((name for name in _SENTENCE_PIECES if (folder / name).is_file()), None)
     if found is None:
         ways = ", ".join(" with ".join(names) for names, _ in _MAKERS)

@@ -1,4 +1,4 @@
-"""Reads the tensors that `torch.save` has written, without running anything: `pytorch_model.bin`.
+"""Reads tensors from files of `torch.save`, such as `pytorch_model.bin`, without running code.
 
 Such a file is a pickle, and a pickle may call any function. The reader of `dynet_cy.files.unpickling` calls none: the
 names in the file stand for the few things that state dictionaries consist of, and any other name is an error.
@@ -73,13 +73,13 @@ class _View:
 
 
 class _Maker:
-    """What the names in such a file stand for; a `Maker` of `dynet_cy.files.unpickling`."""
+    """The meaning of names in such a file; a `Maker` of `dynet_cy.files.unpickling`."""
 
     def __init__(self) -> None:
         self.storages: dict[str, _Storage] = {}
 
     def value(self, name: Name) -> Any:
-        raise PickleError(f"it names {name}, which does not belong to tensors")
+        raise PickleError(f"it names {name}, which tensors do not need")
 
     def new(self, name: Name, arguments: tuple[Any, ...]) -> Any:
         return self.call(name, arguments)
@@ -101,7 +101,7 @@ class _Maker:
         """A storage, which lies outside of the pickle."""
         kind = identity[1] if len(identity) >= 5 and identity[0] == "storage" else None
         if not isinstance(kind, Name) or kind.module != "torch" or kind.name not in _STORAGES:
-            raise PickleError(f"it refers to {kind or 'something'}, which is no storage of numbers")
+            raise PickleError(f"it refers to {kind or 'something'}, not to a storage of numbers")
         key, size = identity[2], identity[4]
         if type(key) is not str or type(size) is not int or size < 0 or any(identity[5:]):
             raise PickleError("a storage without a name or a size")

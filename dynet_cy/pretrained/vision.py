@@ -195,7 +195,7 @@ class VisionModel(Pretrained):
 
 
 def _advice(shape: tuple[int, ...], channels: int) -> str:
-    """What to write for an array in another layout."""
+    """Advice for an array in another layout."""
     axes = {
         (3, 0): ("channels first, as in PyTorch", "x.transpose(1, 2, 0)"),
         (4, 1): ("the batch and channels first, as in PyTorch", "x.transpose(2, 3, 1, 0)"),

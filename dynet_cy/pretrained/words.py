@@ -1,4 +1,4 @@
-"""Vectors of words from those of their pieces, and mixtures of layers."""
+"""Word vectors from vectors of pieces, and mixtures of layers."""
 
 from __future__ import annotations
 

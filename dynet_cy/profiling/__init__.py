@@ -1,4 +1,4 @@
-"""The time of graphs: for each operation the number of nodes, the number of calls, and the time.
+"""Profiles: the number of nodes, the number of calls and the time of each operation.
 
 ``--dynet-profiling 1``, or ``dynet_cy.config.set(profiling=1)``, measures from then on and writes a report to stderr
 when the process ends; with 2 every batch is listed as well, after it has run.  From a program::
@@ -34,6 +34,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from dynet_cy.core import engine as _engine
 from dynet_cy.execute import watch as _watch
 from dynet_cy.graph import origin as _origin
 from dynet_cy.graph import timeline as _timeline
@@ -51,7 +52,6 @@ from dynet_cy.profiling.memory import time_text as _time_text
 from dynet_cy.profiling.memory import value_rows as _value_rows
 from dynet_cy.profiling.report import tables, write_report
 from dynet_cy.profiling.timelines import FileName, join_timelines, write_timeline
-from dynet_cy.schedule import plan as _plan
 
 __all__ = [
     "LineProfile",
@@ -165,7 +165,7 @@ class ScopeProfile(NamedTuple):
 
 
 class RequestProfile(NamedTuple):
-    """The passes caused by one line of the program, which read values that were not computed yet.
+    """The passes caused by one line of the program, which read values before they were computed.
 
     Attributes:
         file, line, function: where it is; empty and 0 if no line of Python asked
@@ -292,7 +292,7 @@ class Profile(list["OpProfile"]):
 
     @property
     def outside(self) -> float:
-        """Seconds outside of operations, and of what `beside` lists: the program's own Python. Without a timeline the
+        """Seconds in the program's own Python, outside of operations and the kinds in `beside`. Without a timeline the
         making of nodes, scheduling and updates are in it, too.
 
         Example:
@@ -483,7 +483,7 @@ class Profile(list["OpProfile"]):
             numbers = (x.passes, x.values, x.nodes, x.seconds, x.waited, x.graphs)
             requests.append(RequestProfile(file, line, function, *numbers, x.of_map))
         self.requests = sorted(requests, key=lambda row: -row.seconds)
-        self.schedules, self.reused = _plan.counts()
+        self.schedules, self.reused = _engine.stats("schedule.plan").values()
         self.memory = _usage.peak()
         return self
 
@@ -528,7 +528,7 @@ def measure(lines: bool = False, timeline: bool = False) -> Iterator[Profile]:
     before = _watch.level()
     result = Profile()
     _watch.reset()
-    _plan.reset()
+    _engine.stats("schedule.plan", reset=True)
     if timeline:
         _timeline.switch(True)
     _watch.set_level(max(before, 1))

@@ -1,4 +1,4 @@
-"""Find the operation that makes a value or gradient NaN or infinite: `detect_anomaly`."""
+"""Finds the operation that makes a value or gradient NaN or infinite: `detect_anomaly`."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class MemoryReport(NamedTuple):
 
     @property
     def hint(self) -> str:
-        """How to save the time of computing dropped values again; empty if none were dropped.
+        """Advice against computing dropped values again; empty if none were dropped.
 
         Example:
             >>> y = dy.checkpoint(dy.tanh, dy.inputVector([1, 2]))
@@ -116,7 +116,7 @@ class MemoryReport(NamedTuple):
         return f"{nodes:,} values computed again, {time_text(self.again_seconds)}"
 
     def _repr_html_(self) -> str:
-        """The same as tables, for notebooks."""
+        """The report as tables, for notebooks."""
         kinds = [[row.kind, size_text(row.bytes)] for row in [*self.rows, MemoryRow("in all", self.total)]]
         values = [[op, size, nodes, where] for size, nodes, op, where in value_rows(self.values)]
         page = _table(["memory", "size"], kinds) + _table(["values of", "size", "nodes", "where"], values)
@@ -217,7 +217,7 @@ def place_text(x: ValueUsage | DroppedUsage) -> str:
 
 
 def missing_hint(missing: int, most: int) -> str:
-    """What would let a graph keep all values that were dropped for a lack of memory; empty if there was none."""
+    """Advice to keep values that were dropped for a lack of memory; empty if there were none."""
     if not missing:
         return ""
     return (

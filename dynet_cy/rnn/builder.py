@@ -1,4 +1,4 @@
-"""The base class of builders of recurrent networks: parameters and their expressions, states, dropout masks."""
+"""The base class of RNN builders: parameters, states, dropout masks."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class _RNNBuilder(LikePyTorch):
 
     @property
     def checkpoint(self) -> bool | int:
-        """Which states are kept for backward; others are dropped and computed again (`dynet_cy.checkpoint`).
+        """The states to keep for backward; others are dropped and computed again (`dynet_cy.checkpoint`).
 
         With k, every k-th state of `transduce` and `add_inputs` is kept; with True, those that need the least memory.
         False or 0, the default, keeps everything. Results are the same to the last bit. What the program reads outside
@@ -157,7 +157,7 @@ class _RNNBuilder(LikePyTorch):
         return [(self, layer, f"_l{layer}") for layer in range(self.layers)]
 
     def _pytorch_gates(self) -> int:
-        """How many gates PyTorch's matrices have, if it has such a network."""
+        """The number of gates in PyTorch's matrices, if it has such a network."""
         raise NotImplementedError(f"{type(self).__name__}: PyTorch has no such network, and so no weights for it")
 
     def _from_pytorch(self, w_ih: Array, w_hh: Array, b_ih: Array, b_hh: Array) -> list[Array]:
@@ -172,7 +172,7 @@ class _RNNBuilder(LikePyTorch):
 
     @property
     def num_h0_components(self) -> int:
-        """How many vectors `initial_state(vecs)` takes at most: `layers`, or twice that with cells.
+        """The largest number of vectors for `initial_state(vecs)`: `layers`, or twice that with cells.
 
         Example:
             >>> dy.GRUBuilder(2, 3, 4, model).num_h0_components, dy.LSTMBuilder(2, 3, 4, model).num_h0_components

@@ -215,7 +215,7 @@ class _StackedGates(_RNNBuilder):
         h: Expression | None,
         c: Expression | None,
     ) -> tuple[Expression, Expression]:
-        """The same with ordinary ops, which broadcast."""
+        """A step by ordinary ops, which broadcast."""
         n = self.hidden_dim
         if self.ln_lstm:
             sums = self._norm_sums(params, masks, x, h, c)

@@ -459,7 +459,7 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
         return joined if order == list(range(len(order))) else select_rows(joined, order)
 
     def full_logits(self, x: Expression, update: bool = True) -> Expression:
-        """The same as `full_log_distribution`: its softmax is the distribution.
+        """The log probabilities of all classes, as `full_log_distribution`: their softmax is the distribution.
 
         Args:
             x: the input, of shape ``{input_dim}``.

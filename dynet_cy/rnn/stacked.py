@@ -1,4 +1,4 @@
-"""Several recurrent networks, each on top of the one before."""
+"""Stacked recurrent networks."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from dynet_cy.rnn.tree import ChildSumTreeLSTMBuilder, NaryTreeLSTMBuilder, Tree
 _Made = TypeVar("_Made")
 
 def in_scope_of(builder: Any, function: Callable[..., _Made], *arguments: Any) -> _Made:
-    """Call a function that makes nodes for a builder, in the builder's scope."""
+    """Call a function that creates nodes for a builder, in the builder's scope."""
 
 class Binding:
     """A builder's parameters in one graph."""
@@ -29,7 +29,7 @@ class Binding:
         self, builder: _RNNBuilder, version: int, exprs: list[list[Expression]], masks: DrawnMasks
     ) -> None: ...
     def again(self) -> Binding:
-        """The same for further states, which may get masks of their own."""
+        """A binding for further states, which may get their own masks."""
 
 class StepKind:
     """A kind of network: how the nodes of a step are made."""

@@ -53,7 +53,7 @@ cdef class Binding:
         self.start = RNNState(self, None, None, None, None, 0)
 
     def again(self):
-        """The same for further states, which may get masks of their own."""
+        """A binding for further states, which may get their own masks."""
         cdef Binding other = Binding(self.builder, self.version, self.exprs, self.masks)
         other.params, other.steps = self.params, self.steps
         return other
@@ -277,7 +277,7 @@ cdef str scope_name(builder):
 
 
 def in_scope_of(builder, function, *arguments):
-    """Call a function that makes nodes for a builder, in the builder's scope."""
+    """Call a function that creates nodes for a builder, in the builder's scope."""
     cdef uint32_t outside
     if not noting:
         return function(*arguments)

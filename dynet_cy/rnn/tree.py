@@ -142,7 +142,7 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
 
     @classmethod
     def from_spec(cls, spec: Sequence[int], model: ParameterCollection) -> NaryTreeLSTMBuilder:
-        """A builder like the one whose `spec` is given, with parameters of its own in `model`.
+        """Make a builder from the `spec` of another one, with its own parameters in `model`.
 
         Example:
             >>> tree = dy.NaryTreeLSTMBuilder(2, 3, 4, model)
@@ -217,7 +217,7 @@ class ChildSumTreeLSTMBuilder(_TreeBuilder):
 
     @classmethod
     def from_spec(cls, spec: Sequence[int], model: ParameterCollection) -> ChildSumTreeLSTMBuilder:
-        """A builder like the one whose `spec` is given, with parameters of its own in `model`.
+        """Make a builder from the `spec` of another one, with its own parameters in `model`.
 
         Example:
             >>> tree = dy.ChildSumTreeLSTMBuilder(3, 4, model)

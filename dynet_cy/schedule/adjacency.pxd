@@ -1,4 +1,4 @@
-"""The order of nodes within the batches of a plan, so that a later batch finds its arguments side by side."""
+"""Orders nodes within batches, so that a later batch finds its arguments side by side."""
 
 from libc.stdint cimport uint32_t
 

@@ -1,4 +1,4 @@
-"""The order of nodes within the batches of a plan, so that a later batch finds its arguments side by side.
+"""Orders nodes within batches, so that a later batch finds its arguments side by side.
 
 Results of a batch are adjacent in memory, in the order of its nodes.  A batch that uses them reads them in place if it
 uses them in that order, without gaps; otherwise they are copied first.  On a device that is a launch, and so is adding
@@ -30,7 +30,7 @@ from dynet_cy.memory.storage cimport Param
 
 
 # The nodes of a planned batch as a linked list.
-cdef struct Place:
+cdef struct Link:
     uint32_t batch                  # number of the planned batch, or NO_BATCH
     uint32_t before                 # the nodes before and after this one in its batch, or NO_NODE
     uint32_t after
@@ -46,7 +46,7 @@ cdef void order_nodes(Graph* g, uint32_t n) noexcept nogil:
     cdef const uint32_t* ids = order_of(g) + g.n_order
     cdef const Batch* batch = batches_of(g) + g.n_batches
     cdef size_t top = g.scratch.top
-    cdef Place* places
+    cdef Link* links
     cdef Uses* uses
     cdef uint32_t* first
     cdef uint32_t b, j, count = 0, lowest = NO_NODE, highest = 0
@@ -57,35 +57,35 @@ cdef void order_nodes(Graph* g, uint32_t n) noexcept nogil:
     for j in range(count):
         lowest = min(lowest, ids[j])
         highest = max(highest, ids[j])
-    places = <Place*>arena_alloc(&g.scratch, (highest - lowest + <size_t>1) * sizeof(Place))
+    links = <Link*>arena_alloc(&g.scratch, (highest - lowest + <size_t>1) * sizeof(Link))
     first = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
     uses = <Uses*>arena_alloc(&g.scratch, n * sizeof(Uses))
-    if places != NULL and first != NULL and uses != NULL:
-        memset(places, 0xFF, (highest - lowest + <size_t>1) * sizeof(Place))
+    if links != NULL and first != NULL and uses != NULL:
+        memset(links, 0xFF, (highest - lowest + <size_t>1) * sizeof(Link))
         memset(uses, 0, n * sizeof(Uses))
         for b in range(n):
-            list_nodes(g, &batch[b], b, places - lowest, first)
-        order_weights(g, n, places - lowest, first, lowest, highest)
+            list_nodes(g, &batch[b], b, links - lowest, first)
+        order_weights(g, n, links - lowest, first, lowest, highest)
         b = n
         while b:
             b -= 1
             if batch[b].count > 1:
-                write_order(g, &batch[b], places - lowest, first[b])
-            move_arguments(g, &batch[b], b, places - lowest, first, uses, lowest, highest)
-        order_by_arguments(g, n, places - lowest, uses, lowest, highest)
+                write_order(g, &batch[b], links - lowest, first[b])
+            move_arguments(g, &batch[b], b, links - lowest, first, uses, lowest, highest)
+        order_by_arguments(g, n, links - lowest, uses, lowest, highest)
     arena_rewind(&g.scratch, top)
 
 
-cdef void list_nodes(const Graph* g, const Batch* batch, uint32_t number, Place* places,
+cdef void list_nodes(const Graph* g, const Batch* batch, uint32_t number, Link* links,
                      uint32_t* first) noexcept nogil:
     """List the nodes of a batch in their present order."""
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef uint32_t j
     first[number] = ids[0]
     for j in range(batch.count):
-        places[ids[j]].batch = number
-        places[ids[j]].before = ids[j - 1] if j else NO_NODE
-        places[ids[j]].after = ids[j + 1] if j + 1 < batch.count else NO_NODE
+        links[ids[j]].batch = number
+        links[ids[j]].before = ids[j - 1] if j else NO_NODE
+        links[ids[j]].after = ids[j + 1] if j + 1 < batch.count else NO_NODE
 
 
 # ---- neighbours that multiply by different weights ------------------------------------------
@@ -93,15 +93,15 @@ cdef void list_nodes(const Graph* g, const Batch* batch, uint32_t number, Place*
 # Two batches that follow each other and do not depend on each other, such as those of the two directions of a recurrent
 # network, can be one product on a device, if weights, factors and results of the second lie behind those of the first.
 
-cdef void order_weights(Graph* g, uint32_t n, Place* places, uint32_t* first, uint32_t lowest,
+cdef void order_weights(Graph* g, uint32_t n, Link* links, uint32_t* first, uint32_t lowest,
                         uint32_t highest) noexcept nogil:
     """Bring such batches of one size into the order in which their weights lie."""
     cdef Batch* batch = batches_of(g) + g.n_batches
     cdef uint32_t b, k
     for b in range(1, n):
         k = b
-        while k and may_change_places(g, &batch[k - 1], k - 1, places, lowest, highest):
-            change_places(g, &batch[k - 1], places, first + (k - 1))
+        while k and may_change_places(g, &batch[k - 1], k - 1, links, lowest, highest):
+            change_places(g, &batch[k - 1], links, first + (k - 1))
             k -= 1
 
 
@@ -117,7 +117,7 @@ cdef inline const float* weights_of(const Graph* g, const Batch* batch) noexcept
     return NULL
 
 
-cdef bint may_change_places(const Graph* g, const Batch* batch, uint32_t number, const Place* places, uint32_t lowest,
+cdef bint may_change_places(const Graph* g, const Batch* batch, uint32_t number, const Link* links, uint32_t lowest,
                             uint32_t highest) noexcept nogil:
     """Whether a batch and the one after it are such batches, and in the wrong order."""
     cdef const Batch* other = batch + 1
@@ -136,15 +136,15 @@ cdef bint may_change_places(const Graph* g, const Batch* batch, uint32_t number,
         y = &nodes_of(g)[ids[other.first + j]]
         for i in range(y.nargs):
             arg = args_of(g, y)[i]
-            if lowest <= arg <= highest and places[arg].batch == number:
+            if lowest <= arg <= highest and links[arg].batch == number:
                 return False
     return True
 
 
-cdef void change_places(Graph* g, Batch* batch, Place* places, uint32_t* first) noexcept nogil:
+cdef void change_places(Graph* g, Batch* batch, Link* links, uint32_t* first) noexcept nogil:
     """Swap a batch and the one after it, which have equally many nodes."""
     cdef uint32_t* ids = order_of(g) + batch.first
-    cdef uint32_t j, id, of_first = batch.first, n = batch.count, number = places[ids[0]].batch
+    cdef uint32_t j, id, of_first = batch.first, n = batch.count, number = links[ids[0]].batch
     cdef Batch other = batch[0]
     batch[0] = batch[1]
     batch[0].first = of_first
@@ -154,8 +154,8 @@ cdef void change_places(Graph* g, Batch* batch, Place* places, uint32_t* first) 
         id = ids[j]
         ids[j] = ids[n + j]
         ids[n + j] = id
-        places[ids[j]].batch = number
-        places[id].batch = number + 1
+        links[ids[j]].batch = number
+        links[id].batch = number + 1
     id = first[0]
     first[0] = first[1]
     first[1] = id
@@ -163,16 +163,16 @@ cdef void change_places(Graph* g, Batch* batch, Place* places, uint32_t* first) 
 
 # ---- the order of nodes ---------------------------------------------------------------------
 
-cdef void write_order(Graph* g, const Batch* batch, const Place* places, uint32_t node) noexcept nogil:
+cdef void write_order(Graph* g, const Batch* batch, const Link* links, uint32_t node) noexcept nogil:
     """Write the list of a batch, which begins with this node, into the plan."""
     cdef uint32_t* to = order_of(g) + batch.first
     while node != NO_NODE:
         to[0] = node
         to += 1
-        node = places[node].after
+        node = links[node].after
 
 
-cdef void move_arguments(const Graph* g, const Batch* batch, uint32_t number, Place* places, uint32_t* first,
+cdef void move_arguments(const Graph* g, const Batch* batch, uint32_t number, Link* links, uint32_t* first,
                          Uses* uses, uint32_t lowest, uint32_t highest) noexcept nogil:
     """Move the arguments of a batch to the front of the lists of their batches, so that they are adjacent."""
     cdef const uint32_t* ids = order_of(g) + batch.first
@@ -187,20 +187,20 @@ cdef void move_arguments(const Graph* g, const Batch* batch, uint32_t number, Pl
             if i >= nodes_of(g)[ids[j]].nargs:
                 continue
             arg = args_of(g, &nodes_of(g)[ids[j]])[i]
-            if lowest <= arg <= highest and places[arg].batch != NO_BATCH:
-                move_to_front(&first[places[arg].batch], places, arg)
+            if lowest <= arg <= highest and links[arg].batch != NO_BATCH:
+                move_to_front(&first[links[arg].batch], links, arg)
                 if batch.form != COPIES:            # it copies one by one, from any place
-                    note_use(&uses[places[arg].batch], number, arg)
+                    note_use(&uses[links[arg].batch], number, arg)
 
 
-cdef inline void move_to_front(uint32_t* first, Place* places, uint32_t node) noexcept nogil:
-    cdef Place* x = &places[node]
+cdef inline void move_to_front(uint32_t* first, Link* links, uint32_t node) noexcept nogil:
+    cdef Link* x = &links[node]
     if first[0] == node:
         return
-    places[x.before].after = x.after
+    links[x.before].after = x.after
     if x.after != NO_NODE:
-        places[x.after].before = x.before
-    places[first[0]].before = node
+        links[x.after].before = x.before
+    links[first[0]].before = node
     x.after = first[0]
     x.before = NO_NODE
     first[0] = node
@@ -214,7 +214,7 @@ cdef inline void note_use(Uses* uses, uint32_t batch, uint32_t node) noexcept no
 
 # ---- batches whose nodes are used one by one --------------------------------------------------
 
-cdef void order_by_arguments(Graph* g, uint32_t n, Place* places, const Uses* uses, uint32_t lowest,
+cdef void order_by_arguments(Graph* g, uint32_t n, Link* links, const Uses* uses, uint32_t lowest,
                              uint32_t highest) noexcept nogil:
     """Bring their nodes into the order of their arguments, from the first batch to the last."""
     cdef const Batch* batch = batches_of(g) + g.n_batches
@@ -223,12 +223,12 @@ cdef void order_by_arguments(Graph* g, uint32_t n, Place* places, const Uses* us
     for b in range(n):
         ids = order_of(g) + batch[b].first
         if batch[b].count > 1 and not uses[b].together and batch[b].form != EACH:
-            sort_nodes(g, ids, batch[b].count, places, lowest, highest)
+            sort_nodes(g, ids, batch[b].count, links, lowest, highest)
         for j in range(batch[b].count):
-            places[ids[j]].before = batch[b].first + j      # lists are not needed any more
+            links[ids[j]].before = batch[b].first + j      # lists are not needed any more
 
 
-cdef void sort_nodes(Graph* g, uint32_t* ids, uint32_t n, const Place* places, uint32_t lowest,
+cdef void sort_nodes(Graph* g, uint32_t* ids, uint32_t n, const Link* links, uint32_t lowest,
                      uint32_t highest) noexcept nogil:
     """Sort nodes by where the first argument that is computed in the plan, the same of each, stands in it."""
     cdef size_t top = g.scratch.top
@@ -236,14 +236,14 @@ cdef void sort_nodes(Graph* g, uint32_t* ids, uint32_t n, const Place* places, u
     cdef uint32_t i = 0, j, arg
     cdef const Node* x = &nodes_of(g)[ids[0]]
     cdef bint known = keys != NULL
-    while i < x.nargs and not is_planned(args_of(g, x)[i], places, lowest, highest):
+    while i < x.nargs and not is_planned(args_of(g, x)[i], links, lowest, highest):
         i += 1
     for j in range(n if known else 0):
         x = &nodes_of(g)[ids[j]]
-        known = known and i < x.nargs and is_planned(args_of(g, x)[i], places, lowest, highest)
+        known = known and i < x.nargs and is_planned(args_of(g, x)[i], links, lowest, highest)
         if known:
             arg = args_of(g, x)[i]
-            keys[j] = <uint64_t>places[arg].before << 32 | ids[j]
+            keys[j] = <uint64_t>links[arg].before << 32 | ids[j]
     if known:
         qsort(keys, n, sizeof(uint64_t), by_key)
         for j in range(n):
@@ -251,8 +251,8 @@ cdef void sort_nodes(Graph* g, uint32_t* ids, uint32_t n, const Place* places, u
     arena_rewind(&g.scratch, top)
 
 
-cdef inline bint is_planned(uint32_t node, const Place* places, uint32_t lowest, uint32_t highest) noexcept nogil:
-    return lowest <= node <= highest and places[node].batch != NO_BATCH
+cdef inline bint is_planned(uint32_t node, const Link* links, uint32_t lowest, uint32_t highest) noexcept nogil:
+    return lowest <= node <= highest and links[node].batch != NO_BATCH
 
 
 cdef int by_key(const void* a, const void* b) noexcept nogil:

@@ -1,4 +1,4 @@
-"""Stretches of a chain, by a rule: a plan of batches of one small node each, in the order in which nodes were made.
+"""Stretches of a chain of small nodes, by a rule: each batch has one node, in the order of creation.
 
 A search for the best stretches (schedule/dropping) would take longer than such nodes do, and more memory than it saves.
 If all nodes of a chain are alike, T bytes in all, of which u are read across a cut, k stretches keep k u + T / k bytes,

@@ -1,4 +1,4 @@
-"""Division of a plan into parts that do not depend on each other, for less memory."""
+"""Divides a plan into independent parts, for less memory."""
 
 from libc.stdint cimport uint32_t
 

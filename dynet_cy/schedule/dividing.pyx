@@ -1,4 +1,4 @@
-"""Division of a plan into parts that do not depend on each other, for less memory.
+"""Divides a plan into independent parts, for less memory.
 
 A plan that is batched runs the same operation of all examples as one batch, so the values of all examples are there
 at the same time. Where that is too much even if all of them are dropped and computed again, the plan is divided: a

@@ -1,4 +1,4 @@
-"""Stretches of a plan, whose values are dropped when they have run: which batches they are, and what is kept."""
+"""Chooses stretches of a plan, whose values are dropped after they ran, and the values to keep."""
 
 from libc.stdint cimport uint32_t
 

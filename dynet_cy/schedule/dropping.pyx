@@ -1,4 +1,4 @@
-"""Stretches of a plan, whose values are dropped when they have run: which batches they are, and what is kept.
+"""Chooses stretches of a plan, whose values are dropped after they ran, and the values to keep.
 
 `checkpoint` marks regions of a graph: the nodes that one call of it made. A plan may run nodes of several regions as
 one batch, such as the same layer of several sentences. So what is dropped are stretches of a plan, which are
@@ -746,7 +746,7 @@ cdef bint list_reads(Search* s) noexcept nogil:
 
 
 cdef uint32_t list_reads_of(Search* s, uint32_t b, uint32_t* reader, uint32_t at) noexcept nogil:
-    """The same for one batch, from a position of the list on; returns how many."""
+    """List what one batch reads, from a position of the list on; returns how many."""
     cdef Graph* g = s.g
     cdef const Batch* batch = &batches_of(g)[b]
     cdef const Node* x

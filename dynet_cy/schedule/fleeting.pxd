@@ -1,13 +1,14 @@
-"""Fleeting values of a plan: which batches have values that no backward reads and the program cannot ask for."""
+"""Finds fleeting values of a plan: no backward reads them, and the program cannot request them."""
 
 from libc.stdint cimport uint8_t, uint32_t
 
+from dynet_cy.core.threads cimport Number
 from dynet_cy.graph.structs cimport Graph
 
 # Whether values are fleeting, and copies are given back, however little memory they take: for tests.
-cdef bint small_too
+cdef Number small_too
 # The least bytes of a batch whose memory backward uses for gradients.
-cdef size_t least_spent
+cdef Number least_spent
 
 # Find the fleeting batches among the next n, whose targets are kept: True if there are any.  `block` is set to the
 # bytes that they take at a time.  A batch with more than `most_along` elements may have a call for each node.

@@ -1,4 +1,4 @@
-"""Fleeting values of a plan: which batches have values that no backward reads and the program cannot ask for.
+"""Finds fleeting values of a plan: no backward reads them, and the program cannot request them.
 
 A batch is fleeting if
 
@@ -33,7 +33,9 @@ import os
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
+from dynet_cy.core.engine cimport add_tunable
 from dynet_cy.core.tensor cimport total_of
+from dynet_cy.core.threads cimport Number
 from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, COPIES, EACH, FLATTENED, FLEETING, FUSION, IN_FUSION, MAY_SPEND, NO_BATCH, SHARED, STACKED,
     TILES, VIEWS, WANTED, Batch, Block, Graph, Hole, Node, args_of, batches_of, block_bytes, device_of, give_to_block,
@@ -51,10 +53,13 @@ cdef enum:
     LEAST_OF_BATCH = 256            # bytes; less is kept
     LEAST_ON_DEVICE = 1 << 18       # the same on devices
 
-cdef size_t least_of_plan = 1 << 20  # bytes
+cdef Number least_of_plan = 1 << 20  # bytes; plans with less have no fleeting values
 least_spent = 1 << 12               # bytes of a batch; for less, a list of memory does not pay
 # Whether values are fleeting however little memory they take.  In the environment: for tests.
-cdef bint small_too = os.environ.get("DYNET_CY_DROP_SMALL", "0") not in ("", "0")
+small_too = os.environ.get("DYNET_CY_DROP_SMALL", "0") not in ("", "0")
+add_tunable("schedule.fleeting.least_of_plan", &least_of_plan)
+add_tunable("schedule.fleeting.least_spent", &least_spent)
+add_tunable("schedule.fleeting.small_too", &small_too, 1)
 
 # In `Search.parts`.
 cdef enum:
@@ -570,7 +575,7 @@ cdef enum:
     LEAST_WASTE = 1 << 16           # bytes of a block beyond what its values take at a time
     MOST_PLACED = 512               # batches, each of which is compared with all others
 
-cdef struct Place:
+cdef struct Buffer:
     size_t bytes, at
     uint32_t batch
     uint32_t begin, end             # the batches during which it is needed; `end` is the last one
@@ -579,21 +584,21 @@ cdef struct Place:
 cdef size_t place_large_first(const Search* s, size_t* at, size_t end) noexcept nogil:
     """Find other places in a block, if it becomes shorter than `end`; the new end."""
     cdef const Batch* batches = batches_of(s.g)
-    cdef Place* places = <Place*>arena_alloc(&s.g.scratch, 2 * s.n * sizeof(Place))
-    cdef Place* placed = places + s.n               # in the order of the block
+    cdef Buffer* buffers = <Buffer*>arena_alloc(&s.g.scratch, 2 * s.n * sizeof(Buffer))
+    cdef Buffer* placed = buffers + s.n             # in the order of the block
     cdef uint32_t b = s.begin, k, after, n = 0
     cdef size_t shorter = 0
-    if places == NULL:
+    if buffers == NULL:
         return end
     while b < s.end:
         after = end_of_tiles(s, b)
         for k in range(b, after):
             if not s.kept[k - s.begin]:
-                add_by_size(places, n, block_bytes(batches[k].bytes), k, b, end_of_tiles(s, batches[k].last) - 1)
+                add_by_size(buffers, n, block_bytes(batches[k].bytes), k, b, end_of_tiles(s, batches[k].last) - 1)
                 n += 1
         b = after
     for k in range(n):
-        shorter = max(shorter, place(placed, k, &places[k]))
+        shorter = max(shorter, place(placed, k, &buffers[k]))
     if shorter >= end:
         return end
     for k in range(n):
@@ -601,19 +606,19 @@ cdef size_t place_large_first(const Search* s, size_t* at, size_t end) noexcept 
     return shorter
 
 
-cdef void add_by_size(Place* places, uint32_t n, size_t bytes, uint32_t batch, uint32_t begin,
+cdef void add_by_size(Buffer* buffers, uint32_t n, size_t bytes, uint32_t batch, uint32_t begin,
                       uint32_t end) noexcept nogil:
     """Insert a batch among n others, behind those that are at least as large."""
-    while n > 0 and places[n - 1].bytes < bytes:
-        places[n] = places[n - 1]
+    while n > 0 and buffers[n - 1].bytes < bytes:
+        buffers[n] = buffers[n - 1]
         n -= 1
-    places[n].bytes = bytes
-    places[n].batch = batch
-    places[n].begin = begin
-    places[n].end = end
+    buffers[n].bytes = bytes
+    buffers[n].batch = batch
+    buffers[n].begin = begin
+    buffers[n].end = end
 
 
-cdef size_t place(Place* placed, uint32_t n, const Place* x) noexcept nogil:
+cdef size_t place(Buffer* placed, uint32_t n, const Buffer* x) noexcept nogil:
     """Place a batch among n others in the first gap between those that are needed at the same time; where it ends."""
     cdef size_t at = 0
     cdef uint32_t i
@@ -630,49 +635,3 @@ cdef size_t place(Place* placed, uint32_t n, const Place* x) noexcept nogil:
     placed[i] = x[0]
     placed[i].at = at
     return at + x.bytes
-
-
-def set_least(size_t bytes) -> int:
-    """Look for fleeting values only in plans of at least this many bytes: for tests and measurements.
-
-    Args:
-        bytes: the new number.
-
-    Returns:
-        The number before.
-    """
-    global least_of_plan
-    before = least_of_plan
-    least_of_plan = bytes
-    return before
-
-
-def set_least_spent(size_t bytes) -> int:
-    """Let backward use the memory of values for gradients only if a batch has at least this many bytes: for tests and
-    measurements.
-
-    Args:
-        bytes: the new number.
-
-    Returns:
-        The number before.
-    """
-    global least_spent
-    before = least_spent
-    least_spent = bytes
-    return before
-
-
-def drop_small(bint on) -> bool:
-    """Set whether values are fleeting however little memory they take: for tests.
-
-    Args:
-        on: whether all that can be dropped is, or only what pays.
-
-    Returns:
-        The setting before.
-    """
-    global small_too
-    before = small_too
-    small_too = on
-    return before

@@ -1,4 +1,4 @@
-"""Joining of batches in backward, and their order; see joining.pxd.
+"""Joins batches of several forward passes for backward, and orders them; see joining.pxd.
 
 An agenda decides, as in `schedule/plan`, but it schedules batches instead of nodes, and begins at the loss: a batch
 is ready when all users of its values have run backward.  Batches that cannot be joined run as soon as they are ready.
@@ -12,14 +12,14 @@ would, if all their users have run by then.
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
-from dynet_cy.core.threads cimport Number
+from dynet_cy.core.engine cimport add_count, add_tunable
+from dynet_cy.core.threads cimport Number, add_to
 from dynet_cy.core.tensor cimport rows_of, size_of
 from dynet_cy.graph.structs cimport (
     EACH, NEEDS_GRAD, NO_BATCH, SHARED, Batch, Graph, Node, args_of, batches_of, nodes_of, order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport op_at
-from dynet_cy.schedule.rewrite cimport Counts, add_counts, clear, counted
 from dynet_cy.schedule.plan cimport Signatures, has_parameter_value, signature_of, signatures_open
 
 # A product with ENOUGH_COLUMNS columns gains nothing from more; MOST_COLUMNS limits the memory of a call.
@@ -31,7 +31,13 @@ cdef uint32_t NONE = 0xFFFFFFFFu
 
 # A matrix with fewer elements stays in the cache from product to product, so that joining them gains nothing.
 cdef Number least_size = 1 << 17
-cdef Counts calls_and_batches       # of joined calls
+add_tunable("schedule.joining.least_size", &least_size)
+
+# Planned calls for several batches, and these.
+cdef Number joined_calls = 0
+cdef Number joined_batches = 0
+add_count("schedule.joining.calls", &joined_calls)
+add_count("schedule.joining.batches", &joined_batches)
 
 
 # Per batch.
@@ -366,35 +372,8 @@ cdef bint plan_backward(Graph* g, uint32_t last, BackwardPlan* plan) noexcept no
 
 
 cdef void count_joined(const BackwardPlan* plan) noexcept nogil:
-    cdef uint64_t calls = 0, batches = 0
     cdef uint32_t i
     for i in range(plan.n_steps):
         if plan.steps[i].count > 1:
-            calls += 1
-            batches += plan.steps[i].count
-    add_counts(&calls_and_batches, calls, batches)
-
-
-def counts() -> tuple[int, int]:
-    """The number of joined calls planned since `reset`, and the number of batches in them."""
-    return counted(&calls_and_batches)
-
-
-def reset():
-    """Count from zero again."""
-    clear(&calls_and_batches)
-
-
-def set_least_size(size_t elements) -> int:
-    """Join only batches that multiply by a matrix of at least this many elements: for tests.
-
-    Args:
-        elements: 131,072 at first.
-
-    Returns:
-        The previous number.
-    """
-    global least_size
-    before = least_size
-    least_size = elements
-    return before
+            add_to(&joined_calls, 1)
+            add_to(&joined_batches, plan.steps[i].count)

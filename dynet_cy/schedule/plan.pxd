@@ -1,4 +1,4 @@
-"""Plans: the nodes that values need, put into batches of equal signatures, and a cache of plans."""
+"""Plans: batches of nodes with equal signatures, and a cache of plans."""
 
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport uint32_t, uint64_t

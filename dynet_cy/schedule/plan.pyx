@@ -1,12 +1,13 @@
-"""Plans: the nodes that values need, put into batches of equal signatures, and a cache of plans."""
+"""Plans: batches of nodes with equal signatures, and a cache of plans."""
 
 from libc.stddef cimport ptrdiff_t
-from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc, qsort
 from libc.string cimport memcmp, memcpy, memset
 
+from dynet_cy.core.engine cimport add_count, add_tunable
 from dynet_cy.core.tensor cimport Dim, cols_of, rows_of, same_shape, total_of
-from dynet_cy.core.threads cimport Interrupts, Number, interrupted
+from dynet_cy.core.threads cimport Interrupts, Number, add_to, interrupted
 from dynet_cy.graph.expressions cimport ComputationGraph
 from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, EACH, FLATTENED, ONE, PIECES, SHARED, STACKED, TILES, VIEWS, WANTED, Batch, Graph, Node, args_of,
@@ -18,7 +19,7 @@ from dynet_cy.memory.arena cimport (
 )
 from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, SHARE, Op, op_at, rule_index, rule_of
 from dynet_cy.schedule.rewrite cimport (
-    LONG, Counts, add_counts, clear, count_users, counted, rewrite, rewrites_at, rewrites_of,
+    LONG, count_users, rewrite, rewrites_at, rewrites_of,
 )
 
 cdef extern from "wanted.h" nogil:
@@ -351,10 +352,17 @@ cdef enum:
 cdef uint32_t GAP = 0xFFFF
 cdef uint32_t OUTSIDE = 0xFFFFFFFFu
 
-cdef Number most_plans = 64
+cdef Number most_plans = 64         # of each graph
 cdef Number most_bytes = 16 << 20
-cdef Number hash_mask = 0xFFFFFFFFFFFFFFFFu
-cdef Counts made_and_reused         # plans
+cdef Number hash_mask = 0xFFFFFFFFFFFFFFFFu         # tests need different structures with equal hashes
+add_tunable("schedule.plan.most_plans", &most_plans, UINT32_MAX)
+add_tunable("schedule.plan.most_bytes", &most_bytes)
+add_tunable("schedule.plan.hash_mask", &hash_mask)
+
+cdef Number made = 0                # plans
+cdef Number reused = 0
+add_count("schedule.plan.made", &made)
+add_count("schedule.plan.reused", &reused)
 
 # Followed in memory by the words of its structure, the nodes in order of execution, and for each batch its count, in
 # one word its form and what its `cell` is beyond the number of the first batch (0: it has none), and its `parts`.
@@ -533,7 +541,7 @@ cdef bint plan_from_cache(Graph* g, const Structure* s) noexcept nogil:
         batch[i].reader = 0
         batch[i].again = 0
         at += batch[i].count
-    add_counts(&made_and_reused, 0, 1)
+    add_to(&reused, 1)
     return True
 
 
@@ -557,7 +565,7 @@ cdef void cache_plan(Graph* g, const Structure* s) noexcept nogil:
     cdef uint32_t n_batches = <uint32_t>(g.batches.top // sizeof(Batch)) - g.n_batches
     cdef size_t bytes
     cdef CachedPlan* k
-    add_counts(&made_and_reused, 1, 0)
+    add_to(&made, 1)
     if s.words == NULL:
         return
     if plans == NULL:
@@ -650,39 +658,6 @@ cdef void drop_plan_cache(Graph* g) noexcept nogil:
         free(k)
     free(plans)
     g.plans = NULL
-
-
-def counts() -> tuple[int, int]:
-    """The number of plans made, and of plans taken from the cache, since `reset`."""
-    return counted(&made_and_reused)
-
-
-def reset():
-    """Count from zero again."""
-    clear(&made_and_reused)
-
-
-def set_limits(uint32_t plans, size_t bytes) -> tuple[int, int]:
-    """Limit the cache of each graph.
-
-    Args:
-        plans: number of plans; 0 caches none.
-        bytes: their total size.
-
-    Returns:
-        The previous limits, as a tuple.
-    """
-    global most_plans, most_bytes
-    before = most_plans, most_bytes
-    most_plans = plans
-    most_bytes = bytes
-    return before
-
-
-def set_hash_mask(uint64_t mask):
-    """Use only these bits of hashes: for tests, which need different structures with equal hashes."""
-    global hash_mask
-    hash_mask = mask
 
 
 def cached_in(ComputationGraph graph not None) -> tuple[int, int]:

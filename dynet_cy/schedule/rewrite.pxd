@@ -2,33 +2,9 @@
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from dynet_cy.core.threads cimport Flag, Number, add_to
+from dynet_cy.core.threads cimport Number
 from dynet_cy.graph.structs cimport NO_NODE, Graph, Node
 from dynet_cy.ops.registry cimport Op
-
-
-# ==== counting ====================================================================================
-#
-# Pairs of counts that passes in several threads add to: for tests and measurements.
-
-cdef struct Counts:
-    Number first, second            # such as calls, and the nodes in them
-
-
-cdef inline void add_counts(Counts* c, uint64_t first, uint64_t second) noexcept nogil:
-    if first:
-        add_to(&c.first, first)
-    if second:
-        add_to(&c.second, second)
-
-
-cdef inline tuple counted(const Counts* c):
-    return c.first, c.second
-
-
-cdef inline void clear(Counts* c) noexcept:
-    c.first = 0
-    c.second = 0
 
 
 # ==== rewrite =====================================================================================
@@ -79,8 +55,8 @@ cdef int add_rewrite(str name, const Pattern* pattern, const Op* becomes) except
 cdef struct Row:
     const Pattern* pattern
     const Op* becomes
-    Flag on
-    Counts changed_and_absorbed     # sums that were changed, and nodes that they have absorbed
+    Number on                       # sums are changed, or run as they were made
+    Number changed, absorbed        # sums that were changed, and nodes that they have absorbed
 
 # The table: by the role of the pattern.  A set of rewrites has a bit for each.
 cdef Row[MOST_ROLES] rewrites_at

@@ -3,7 +3,9 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
+from dynet_cy.core.engine cimport add_count, add_tunable
 from dynet_cy.core.tensor cimport rows_of, same_shape, size_of, total_of
+from dynet_cy.core.threads cimport add_to
 from dynet_cy.graph.structs cimport (
     SHARED, WANTED, Absorbed, args_of, device_of, drop_unneeded, holder_in, nodes_of, state_of, uses_of,
 )
@@ -33,44 +35,17 @@ cdef extern from "wanted.h" nogil:
 cdef const Op* ops = op_at(0)       # all ops; the table never moves
 memset(rewrites_at, 0, sizeof(rewrites_at))
 
-# By name: for tests and measurements.
-rewrites = {}
-
-
-cdef class Rewrite:
-    """Whether sums of a row of the table are changed, and how often they were."""
-
-    cdef Row* row
-
-    def counts(self):
-        """How many sums were changed, and how many nodes they have absorbed, since `reset`."""
-        return counted(&self.row.changed_and_absorbed)
-
-    def reset(self):
-        """Count from zero again."""
-        clear(&self.row.changed_and_absorbed)
-
-    def set_on(self, bint value):
-        """Let sums be changed, or run as they were made.
-
-        Returns:
-            The setting before.
-        """
-        before = bool(self.row.on)
-        self.row.on = value
-        return before
-
 
 cdef int add_rewrite(str name, const Pattern* pattern, const Op* becomes) except -1:
-    cdef Rewrite added = Rewrite.__new__(Rewrite)
     cdef Row* row = &rewrites_at[pattern.role]
     if row.pattern != NULL:
         raise RuntimeError(f"{name}: another rewrite looks for the same role")
     row.pattern = pattern
     row.becomes = becomes
     row.on = True
-    added.row = row
-    rewrites[name] = added
+    add_tunable(f"schedule.rewrite.{name}.on", &row.on, 1)
+    add_count(f"schedule.rewrite.{name}.changed", &row.changed)
+    add_count(f"schedule.rewrite.{name}.absorbed", &row.absorbed)
     return 0
 
 
@@ -105,7 +80,8 @@ cdef uint32_t rewrite(Graph* g, const uint32_t* targets, uint32_t n, int strateg
                 row = &rewrites_at[i]
                 absorbed = 0
                 changed = row.pattern.change(&s, row.becomes, &absorbed)
-                add_counts(&row.changed_and_absorbed, changed, absorbed)
+                add_to(&row.changed, changed)
+                add_to(&row.absorbed, absorbed)
                 in_all += absorbed
     arena_rewind(&g.scratch, top)
     return in_all

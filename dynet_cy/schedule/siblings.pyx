@@ -1,4 +1,4 @@
-"""Values computed early: which similar values are computed in the same pass as the one that is requested.
+"""Chooses similar values to compute early, in the same pass as the requested one.
 
 A loop that requests one value after another would run a pass for each, although the values could be computed together.
 When a value is requested, its group is found: nodes made since the previous request (a window at the end of the graph)

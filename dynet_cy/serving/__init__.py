@@ -1,4 +1,4 @@
-"""Calls that wait for their values together: `batched_map`, and servers that answer requests."""
+"""Calls that compute their values together: `batched_map`, and servers."""
 
 from dynet_cy.serving.fibers import batched_map
 from dynet_cy.serving.server import Server, ServerCall, ServerClosed, ServerFull, ServerStatistics

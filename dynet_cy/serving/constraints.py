@@ -58,7 +58,7 @@ class Constraints:
     def penalties(
         self, length: int, tokens: Sequence[list[int]], sentences: Sequence[int], count: int
     ) -> npt.NDArray[np.float32] | None:
-        """What to add to the scores of all tokens: 0, or -inf for those that must not come next; None: nothing.
+        """Penalties to add to the scores of all tokens: 0, or -inf for those that must not come next; None: nothing.
 
         Args:
             length: how many tokens each output has

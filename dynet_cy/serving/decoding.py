@@ -1,4 +1,4 @@
-"""Decoding without a search: each output continues with its best token, or with one that is drawn."""
+"""Decoding without search: greedy, or by sampling."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def batched_map(function, *iterables, width=None, return_exceptions=False):
     cdef Fibers fibers = graph.requests
     cdef uint64_t key
     if fibers is not None and not fibers.inside():
-        raise RuntimeError("batched_map: another one runs on this graph, and it was not one of its items that called")
+        raise RuntimeError("batched_map: another call runs on this graph, and the caller is not one of its items")
     key = mixed(graph.g.draw_key, graph.g.draws)
     graph.g.draws += 1                              # the next map draws other numbers
     adapts = width is None and fibers is None and graph.g.device == 0 and not graph.g.multi_device
@@ -730,7 +730,7 @@ cdef class Fibers(SharedRequests):
             raise GreenletExit
         own.depth = item.owner.depth + recursion_depth() - item.depth + 1
         if own.depth > Py_GetRecursionLimit():
-            raise RecursionError("batched_map: maximum recursion depth exceeded by calls that wait for each other")
+            raise RecursionError("batched_map: maximum recursion depth exceeded: calls wait for each other")
         own.waiter, item.inner = item, own
         self.open_up(own)
         try:

@@ -1,4 +1,4 @@
-"""Decoding: the most probable output of a decoder that writes token by token, and the best tree of words."""
+"""Beam search, and the best dependency tree."""
 
 from __future__ import annotations
 
@@ -349,7 +349,7 @@ class _Joined:
         return totals
 
     def _settle_one(self, beam: _Beam, state: Any, totals: Numbers, ends: Numbers, first: int) -> Numbers:
-        """The same of one sentence, whose first row is given."""
+        """Settle one sentence, whose first row is given."""
         rows, tokens = self._history[-1]
         if not totals[0] > _NEVER:  # nor is NaN, which comes first
             token = None if self._logits or tokens is None else int(tokens[first])

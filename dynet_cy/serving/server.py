@@ -1,4 +1,4 @@
-"""Serves calls from many threads and tasks, and batches the computation of the values that they request.
+"""A server for calls from many threads and tasks, which batches the values that they request.
 
 A `Server` has one thread that runs calls as fibers on a graph of its own. When all calls under way wait for values, one
 pass computes them together, and calls that have arrived meanwhile join the next pass. See docs/serving.md.
@@ -222,7 +222,7 @@ class ServerCall(Future[R]):
             self._version.calls.discard(self)
         self._version = self._item = None
         if isinstance(error, StopIteration):  # asyncio tasks cannot raise it
-            stop, error = error, RuntimeError("Server: the function has raised StopIteration")
+            stop, error = error, RuntimeError("Server: the function raised StopIteration")
             error.__cause__ = stop
         self._settle("finished" if error is None else "failed", result, error)
 
@@ -736,7 +736,7 @@ class Server(KnownArguments, Generic[R]):
         return call
 
     def reload(self, function: Callable[..., R], *, wait: bool = False) -> None:
-        """Use another function, such as that of a new model, for calls that start from now on.
+        """Use another function, such as one with a new model, for calls that start from now on.
 
         Calls under way finish with the function that they started with, on a graph of their own; none is dropped.
 
@@ -762,7 +762,7 @@ class Server(KnownArguments, Generic[R]):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """A block during which the server computes nothing, so that parameters can be changed; calls wait for its end.
+        """Pause the server during a block, so that parameters can be changed; calls wait for its end.
 
         So each value is computed from the parameters before the block, or from those after it. A call that requests
         several values may see both: where that matters, serve a copy and `reload`.
@@ -783,7 +783,7 @@ class Server(KnownArguments, Generic[R]):
             yield
 
     def statistics(self) -> ServerStatistics:
-        """Statistics: calls that wait, are in progress and have ended, passes, latencies.
+        """Count calls that wait, run and have ended, and passes; with latencies.
 
         Example:
             >>> with dy.Server(lambda x: dy.tanh(dy.inputVector(x)).value()) as server:

@@ -1,4 +1,4 @@
-"""States of many hypotheses, or of many sentences, as one state: joined, and selected by index.
+"""Joins states of many hypotheses or sentences into one state, and selects from it.
 
 The expressions of a joined state are minibatches: batch element i is that of hypothesis i. So a step of all hypotheses
 is one step of one state, and a beam continues with the best ones by taking batch elements.
@@ -27,7 +27,7 @@ _COMMON = (bool, int, float, complex, str, bytes, np.number, np.bool_, type(None
 
 
 def select_states(states: State, indices: Expression | Indices) -> State:
-    """The state of chosen hypotheses, from a state of several, in the given order; each may occur several times.
+    """Select hypotheses from a state of several, in the given order; each may occur several times.
 
     Every expression of the state becomes `pick_batch_elems` of itself, so that a beam reorders all its states by one
     operation for each vector. Gradients flow back to the chosen elements.
@@ -66,7 +66,7 @@ def select_states(states: State, indices: Expression | Indices) -> State:
 
 
 def join_states(states: Iterable[State]) -> State:
-    """One state of all hypotheses, from states of one or several each: the way back is `select_states`.
+    """Join states of one or several hypotheses each into one state; `select_states` is the reverse.
 
     Every expression of the result is `concatenate_to_batch` of those of the states. An expression with one batch
     element that all states share, such as an encoded sentence, stays as it is.

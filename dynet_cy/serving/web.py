@@ -1,4 +1,4 @@
-"""A web application around a function that answers texts, such as that of a `serving.Server`."""
+"""A web application around a function from text to text, such as a `serving.Server`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BadRequest(ValueError):
 
 
 class Limits(NamedTuple):
-    """How much a client can ask of a web application. A request beyond one of them is refused and takes no memory.
+    """Limits for clients of a web application. A request beyond one of them is refused and takes no memory.
 
     Example:
         >>> from dynet_cy.serving import web

@@ -1,4 +1,4 @@
-"""Updates of parameters on devices; which parameters live where."""
+"""Updates of parameters on devices, and the device of each parameter."""
 
 from dynet_cy.memory.storage cimport Storage
 from dynet_cy.train.interfaces cimport Backend

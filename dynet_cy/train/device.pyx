@@ -1,4 +1,4 @@
-"""Updates of parameters on devices; which parameters live where."""
+"""Updates of parameters on devices, and the device of each parameter."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Updates of parameters in the memory of the host, by rules in C and in Python."""
+"""Updates of parameters on the host, by rules in C and in Python."""
 
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.train.interfaces cimport Backend, Reducer

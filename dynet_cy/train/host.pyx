@@ -1,4 +1,4 @@
-"""Updates of parameters in the memory of the host, by rules in C and in Python."""
+"""Updates of parameters on the host, by rules in C and in Python."""
 
 import numpy as np
 
@@ -377,7 +377,7 @@ cdef int sum_table(Reducer ranks, Update* u, Py_ssize_t i) except -1:
 # leaves everything as it was.  A `Change` then adds the steps to the values, one parameter after the other.
 
 # The update of one parameter or table: the rows of a table lie one after the other, a parameter is one row.
-cdef struct Step:
+cdef struct ParameterStep:
     Param* p                    # NULL: nothing
     double decoupled            # the share of weight decay taken off before the step...
     double decay                # ... and after it
@@ -396,7 +396,7 @@ cdef class StepChange(Change):
 
     cdef Storage storage
     cdef list kept                  # arrays and planes that steps point into
-    cdef Step* steps
+    cdef ParameterStep* steps
     cdef const float** states
     cdef float** planes
     cdef Py_ssize_t n, i, n_states
@@ -408,7 +408,7 @@ cdef class StepChange(Change):
         self.kept = [planes]
         self.n = n
         self.n_states = len(planes)
-        self.steps = <Step*>calloc(n + 1, sizeof(Step))
+        self.steps = <ParameterStep*>calloc(n + 1, sizeof(ParameterStep))
         self.states = <const float**>calloc(n * self.n_states + 1, sizeof(float*))
         self.planes = <float**>calloc(n * self.n_states + 1, sizeof(float*))
         if self.steps == NULL or self.states == NULL or self.planes == NULL:
@@ -435,7 +435,7 @@ cdef class StepChange(Change):
         return self.counted
 
 
-cdef size_t make_step(const Step* s, Py_ssize_t n_states) noexcept nogil:
+cdef size_t make_step(const ParameterStep* s, Py_ssize_t n_states) noexcept nogil:
     """Change one parameter; returns the bytes of its value."""
     cdef Param* p = s.p
     cdef size_t k, row
@@ -458,7 +458,7 @@ cdef size_t make_step(const Step* s, Py_ssize_t n_states) noexcept nogil:
     return p.size * sizeof(float)
 
 
-cdef void move_row(const Step* s, size_t k, size_t row, Py_ssize_t n_states, bint added) noexcept nogil:
+cdef void move_row(const ParameterStep* s, size_t k, size_t row, Py_ssize_t n_states, bint added) noexcept nogil:
     cdef float* gradient = s.p.grad + row * s.width
     cdef Py_ssize_t state
     K.axpy(s.width, <float>(1 / s.p.factor), s.change + k * s.width, s.p.value + row * s.width)
@@ -497,7 +497,7 @@ cdef class PythonBackend(HostBackend):
     cdef int compute(self, Update* u, Py_ssize_t i, object settings) except -1:
         """Let the trainer compute the step of one parameter or table."""
         cdef Param* p = u.entries[i]
-        cdef Step* s = &self.change.steps[i]
+        cdef ParameterStep* s = &self.change.steps[i]
         cdef Plane plane
         cdef Py_ssize_t k
         rows = None
@@ -532,7 +532,7 @@ cdef class PythonBackend(HostBackend):
     cdef int apply(self, Storage storage, Plan plan, list rates) except -1:
         cdef const Update* u = &plan.u
         cdef Py_ssize_t i
-        cdef Step* s
+        cdef ParameterStep* s
         for i in range(u.n):
             if u.roles[i] == FROZEN:
                 continue
@@ -543,7 +543,7 @@ cdef class PythonBackend(HostBackend):
         return make_change(self.change)
 
 
-cdef void begin_step(const Step* s, Param* p) noexcept nogil:
+cdef void begin_step(const ParameterStep* s, Param* p) noexcept nogil:
     """Bring the rows up to date.  A pass of another thread that adds to the gradient from now on sets `pass_number`;
     its part of the gradient is left for the next update."""
     cdef size_t k

@@ -1,4 +1,4 @@
-"""What trainers, backends and reducers know of each other; groups of parameters."""
+"""Interfaces of trainers, backends and reducers; groups of parameters."""
 
 cimport cython
 from libc.math cimport isfinite

@@ -1,4 +1,4 @@
-"""The plan of an update: what it does to each entry, and the rules of trainers."""
+"""Plans of updates: the action for each entry, and the rules of trainers."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 

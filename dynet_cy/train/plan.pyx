@@ -1,4 +1,4 @@
-"""The plan of an update: what it does to each entry, and the rules of trainers."""
+"""Plans of updates: the action for each entry, and the rules of trainers."""
 
 import re
 

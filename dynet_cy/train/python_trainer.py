@@ -1,4 +1,4 @@
-"""The base class of trainers whose steps are written in Python."""
+"""The base class of trainers written in Python."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class PythonTrainer(Trainer):
 
     def __init__(self, m: ParameterCollection, learning_rate: float = 0.1) -> None:
         if type(self).step is PythonTrainer.step:
-            raise TypeError(f"{type(self).__name__}: it is to be derived from, with a method step(self, p, settings)")
+            raise TypeError(f"{type(self).__name__}: derive a class from it, with a method step(self, p, settings)")
         super().__init__(m, learning_rate)
         refuse_devices(self, HOST_ONLY)
 

@@ -44,7 +44,7 @@ class Schedule:
         raise NotImplementedError(f"{type(self).__name__} has no method factor(updates)")
 
     def report(self, value: float) -> bool:
-        """Report to the schedule how good the model is. Only `PlateauSchedule` uses it.
+        """Report the score of the model to the schedule. Only `PlateauSchedule` uses it.
 
         Args:
             value: a loss or a score; with several processes it must be the same on all, see `parallel.average`
@@ -228,7 +228,7 @@ class PlateauSchedule(KnownArguments, Schedule):
         return self._factor
 
     def report(self, value: float) -> bool:
-        """Report to the schedule how good the model is; NaN is never better.
+        """Report the score of the model to the schedule; NaN is never better.
 
         Args:
             value: a loss or a score; with several processes it must be the same on all, see `parallel.average`
@@ -304,7 +304,7 @@ class WarmupSchedule(KnownArguments, Schedule):
         return 1.0 if self.then is None else self.then.factor(updates - self.updates)
 
     def report(self, value: float) -> bool:
-        """Report to the schedule that follows; see `PlateauSchedule.report`.
+        """Report the score to the schedule after the warmup; see `PlateauSchedule.report`.
 
         Args:
             value: a loss or a score.

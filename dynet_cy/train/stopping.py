@@ -1,4 +1,4 @@
-"""Early stopping: end the training when it no longer improves the model, and keep the best parameters."""
+"""Early stopping: ends training when the model no longer improves, and keeps the best parameters."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class EarlyStopping(KnownArguments):
         self._kept: dict[Stored, np.ndarray[Any, Any]] = {}
 
     def report(self, value: float, extra: dict[str, Any] | None = None) -> bool:
-        """Report how good the model is now; if it is better than ever, its parameters are kept.
+        """Report the score of the model; the parameters of the best one are kept.
 
         Args:
             value: a score or a loss; NaN is never better. As long as all values were NaN, the file gets the parameters
@@ -121,7 +121,7 @@ class EarlyStopping(KnownArguments):
 
     @property
     def stopped(self) -> bool:
-        """Whether the last `patience` values or more were no improvement.
+        """Whether the last `patience` values brought no improvement.
 
         Example:
             >>> stopping = dy.EarlyStopping(model, patience=1)
@@ -171,7 +171,7 @@ class EarlyStopping(KnownArguments):
             >>> stopping.reload()
         """
         if not self._record.best_at:
-            raise RuntimeError("EarlyStopping.reload: no value has been reported yet that is a number")
+            raise RuntimeError("EarlyStopping.reload: no number has been reported yet")
         if self._path is not None:
             communicator = current()
             with together(communicator), everywhere(self._path, communicator) as own:

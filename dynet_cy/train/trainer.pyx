@@ -1,4 +1,4 @@
-"""Trainers: what they share, one update, moving averages, and their state."""
+"""The base of trainers: an update, moving averages, and state."""
 
 import difflib
 import hashlib

@@ -77,10 +77,10 @@ class AdamWTrainer(AdamTrainer):
     ) -> None: ...
     @property
     def weight_decay(self) -> float:
-        """An update takes the share learning_rate * weight_decay off a value."""
+        """Each update multiplies a value by 1 - learning_rate * weight_decay."""
     @weight_decay.setter
     def weight_decay(self, value: float) -> None:
-        """An update takes the share learning_rate * weight_decay off a value."""
+        """Each update multiplies a value by 1 - learning_rate * weight_decay."""
 
 class AmsgradTrainer(AdamTrainer):
     """Adam with the maximum of all means of g² so far instead of the current one (Reddi, Kale and Kumar 2018)."""

@@ -361,7 +361,7 @@ class AdamWTrainer(AdamTrainer):
 
     @property
     def weight_decay(self):
-        """An update takes the share learning_rate * weight_decay off a value.
+        """Each update multiplies a value by 1 - learning_rate * weight_decay.
 
         Raises:
             ValueError: it is set to a number that is negative or not finite.

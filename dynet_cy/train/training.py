@@ -1,4 +1,4 @@
-"""Around a training loop: a progress bar, a line for each epoch, curves, early stopping, the best model."""
+"""The frame of a training loop: progress bar, a line for each epoch, curves, early stopping, the best model."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class Training(KnownArguments, Generic[T]):
             saved after 6 updates
         """
         if updates < 1:
-            raise ValueError(f"Training.every: a number of at least 1 is needed, not {updates!r}")
+            raise ValueError(f"Training.every: updates must be at least 1, not {updates!r}")
         times = (updates_made() - self._begun) // updates
         due = times > self._due.get(updates, 0)
         self._due[updates] = times
@@ -283,7 +283,7 @@ class Epoch(Generic[T]):
         """
         training = self._training
         if not scores:
-            raise ValueError("Epoch.report: a score is needed, as in report(accuracy=0.5)")
+            raise ValueError("Epoch.report: pass a score, as in report(accuracy=0.5)")
         if "loss" in scores:
             raise ValueError('Epoch.report: "loss" is that of training; another name is needed, as in dev_loss=0.5')
         loss = self._summed / max(self._units, 1)

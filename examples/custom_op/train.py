@@ -13,6 +13,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", action="store_true", help="use the op in Python, not the compiled one")
     parser.add_argument("--epochs", type=int, default=200)
+    dy.config.add_options(parser)
     args = parser.parse_args()
     if args.python:
         from rbf.in_python import rbf

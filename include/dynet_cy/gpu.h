@@ -191,7 +191,8 @@ static inline dy_slot dy_slot_v(dy_by_value x) { return (dy_slot){.by_value = x.
 
 /* Error numbers in addition to those of the driver. DY_FORKED: a GPU is used in a process that was forked from one that
  * had used it. DY_PRODUCT_TOO_LARGE: a size or a stride is no int, which cuBLAS takes. */
-enum { DY_NOT_LOADED = 100001, DY_WRONG_PARAMETERS, DY_LOG_FULL, DY_FORKED, DY_PRODUCT_TOO_LARGE };
+enum { DY_NOT_LOADED = 100001, DY_WRONG_PARAMETERS, DY_LOG_FULL, DY_FORKED, DY_PRODUCT_TOO_LARGE,
+       DY_WRONG_SHAPES };
 
 /* With the lock held, gpu->error can be read directly; these functions are also called without the lock, to ask whether
  * the device is lost. */
@@ -547,10 +548,15 @@ typedef struct {
     dy_gpu_forward forward;     /* NULL: the op does not run on GPUs yet */
     dy_gpu_backward backward;
     dy_gpu_forward begin_backward;  /* NULL, or: runs once per call, before `backward` for any of its arguments */
+    dy_saved prepared;          /* NULL: none.  Floats in c->work that last from begin_backward to the last `backward` */
     /* NULL, or: notes on the host what backward is about to change; c->items are on the device, `items` on the host.
      * The lock of the parameter is held. */
     void (*note)(const dy_call *c, const uint32_t *items);
     uint64_t modules;           /* bits: the modules that its kernels are in */
+    /* NULL, or: loads kernels of its own, which are in no module, on a device, before its first forward there; returns an
+     * exception, a new reference, or NULL. */
+    void *(*load)(dy_gpu *gpu, uint32_t op);
+    uint64_t devices;           /* bits: the devices that have loaded them */
     uint8_t draws;              /* it draws random numbers: call->seed is then the device address of seed and stream */
     uint8_t step;               /* which step of an LSTM cell it is (DY_SUMS, ...), or 0: see gpu/cells */
     /* Of DY_SUMS: `forward` without argument 0, the bias, and without the activations.  Of ops that add to argument 0:

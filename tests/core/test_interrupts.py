@@ -17,7 +17,7 @@ from alarms import Stop, stopping  # noqa: F401 - a fixture
 
 import dynet_cy as dy
 from dynet_cy import profiling
-from dynet_cy.core.threads import set_pause
+from dynet_cy.core import engine
 from dynet_cy.memory import storage
 from dynet_cy.model.parameters import deferred_updates
 
@@ -410,9 +410,9 @@ def whole_update(model):
 def stopped_model(average=False, update=whole_update):
     """A model whose second update was stopped midway, and an equal one whose updates were not."""
     # Computing the norm of the gradients cannot be stopped; its share of the time depends on the machine.
-    before = set_pause(1)
+    before = engine.tune("core.threads.pause", 1)
     try:
-        for millions, seconds in itertools.product((12, 24, 48), (0.004, 0.008, 0.016, 0.032, 0.064)):
+        for millions, seconds in itertools.product((4, 12, 24, 48), (0.004, 0.008, 0.016, 0.032, 0.064)):
             model = Large(millions, average)
             model.backward()
             model.trainer.update()
@@ -421,7 +421,7 @@ def stopped_model(average=False, update=whole_update):
         else:
             pytest.fail("the alarm never came inside an update")
     finally:
-        set_pause(before)
+        engine.tune("core.threads.pause", before)
     with dy.ComputationGraph():
         quiet = Large(millions, average)
         for step in (whole_update, update):
@@ -486,21 +486,21 @@ def test_an_update_of_a_part_that_was_stopped():
 
 def test_an_update_that_is_stopped_again_and_again():
     model, quiet = stopped_model()
-    before = set_pause(1)
+    before = engine.tune("core.threads.pause", 1)
     while storage.waiting():
         with contextlib.suppress(Stop):
             alarm(0.004)
             model.small.as_array()
             signal.setitimer(signal.ITIMER_REAL, 0)
-    set_pause(before)
+    engine.tune("core.threads.pause", before)
     assert same(model.state(), quiet.state())
 
 
 def test_a_handler_in_an_update_sees_the_whole_of_it():
     """For example, a handler that saves the model and returns."""
-    for seconds in (0.06, 0.12, 0.24, 0.48, 1):  # on a busy machine the alarm may come before the update
+    for seconds in (0.02, 0.04, 0.08, 0.16, 0.32, 1):  # on a busy machine the alarm may come before the update
         seen = []
-        model = Large(24)
+        model = Large(8)
         model.backward()
         before = [x.copy() for x in model.state()]
         signal.signal(signal.SIGALRM, lambda *_, m=model, found=seen: found.append([x.copy() for x in m.state()]))
@@ -511,7 +511,7 @@ def test_a_handler_in_an_update_sees_the_whole_of_it():
         if not same(seen[0], before):
             break
     assert storage.waiting() == 0
-    quiet = Large(24)
+    quiet = Large(8)
     quiet.backward()
     quiet.trainer.update()
     assert same(seen[0], quiet.state())
@@ -539,7 +539,7 @@ class Lazy:
 
 
 def test_rows_with_deferred_updates_when_an_update_is_stopped():
-    before = set_pause(1)
+    before = engine.tune("core.threads.pause", 1)
     stopped = 0
     try:
         for seconds in (0.004, 0.008, 0.016, 0.032, 0.064):
@@ -558,7 +558,7 @@ def test_rows_with_deferred_updates_when_an_update_is_stopped():
             assert same(found[:1], [quiet.table.as_array()])
             assert same(found[1], quiet.trainer._state_arrays()[0])
     finally:
-        set_pause(before)
+        engine.tune("core.threads.pause", before)
     assert stopped
 
 

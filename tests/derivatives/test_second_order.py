@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from table import CASES, Case
+from table import CASES, Case, first_rows
 
 import dynet_cy as dy
 from dynet_cy.derivatives.table import COMPOSITIONS, NO_SECOND_ORDER, RULES
@@ -102,12 +102,14 @@ def can(case: Case) -> bool:
 
 
 ABLE = [case for case in WITH_GRADIENT if can(case)]
+# The first row of each op runs with all batch sizes and schedules: what is special about others depends on neither.
+FIRST = first_rows(ABLE)
 UNABLE = [case for case in WITH_GRADIENT if case not in ABLE]
 
 
 @pytest.mark.parametrize("case", ABLE, ids=lambda c: c.id)
 def test_second_order(case: Case, rng: np.random.Generator, graph: dy.ComputationGraph) -> None:
-    for sizes in case.batch_sizes():
+    for sizes in case.batch_sizes()[: None if case.id in FIRST else 2]:
         use = Use(case, sizes, rng)
         for _ in range(20):
             others = [rng.uniform(-1, 1, x.shape) * case.has_gradient(i) for i, x in enumerate(use.samples)]
@@ -158,7 +160,7 @@ def mixed(case: Case, strategy: int) -> list[np.ndarray]:
 @pytest.mark.parametrize("case", ABLE, ids=lambda c: c.id)
 def test_autobatched(case: Case) -> None:
     plain = mixed(case, 0)
-    for strategy in (1, 2):
+    for strategy in (1, 2) if case.id in FIRST else (1,):
         for actual, desired in zip(mixed(case, strategy), plain):
             np.testing.assert_allclose(actual, desired, rtol=1e-4, atol=1e-4 * max(1, np.abs(desired).max(initial=0)))
 

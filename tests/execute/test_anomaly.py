@@ -12,9 +12,9 @@ from anomalies import CASES, check, check_gradients_stay
 
 import dynet_cy as dy
 from dynet_cy import config
+from dynet_cy.core import engine
 from dynet_cy.execute import watch
 from dynet_cy.graph import origin
-from dynet_cy.schedule import plan
 
 
 @pytest.fixture(autouse=True)
@@ -44,15 +44,15 @@ def test_found_in_one_of_a_batch_of_a_cached_plan() -> None:
         dy.renew_cg(autobatching=1)
         return dy.esum([dy.sum_elems(dy.log(dy.inputVector([x, 1.0, 2.0]))) for x in numbers])
 
-    plan.reset()
+    engine.stats("schedule.plan", reset=True)
     with dy.detect_anomaly():
         for _ in range(3):
             losses([1.0, 2.0, 3.0, 4.0]).value()
-        before = plan.counts()[1]
+        before = engine.stats("schedule.plan")["reused"]
         assert before > 0
         with pytest.raises(dy.AnomalyError) as caught:
             losses([1.0, 2.0, 0.0, 4.0]).value()
-    assert plan.counts()[1] == before + 1
+    assert engine.stats("schedule.plan")["reused"] == before + 1
     text = str(caught.value)
     assert "1 -inf of 3, the first is element [0]" in text
     assert "it ran in one batch with 3 more of log" in text

@@ -10,8 +10,8 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy import config
+from dynet_cy.core import engine
 from dynet_cy.kernels import pool
-from dynet_cy.schedule import joining
 
 pytestmark = pytest.mark.usefixtures("usual_threads")
 
@@ -64,17 +64,17 @@ def test_the_same_bits_with_a_second_thread(columns: int, autobatch: int) -> Non
     try:
         network = Network(columns)
         desired = network.gradients()
-        before = pool.background_runs()
+        before = engine.stats("kernels.pool")["background_runs"]
         assert network.gradients() == desired
-        assert pool.background_runs() == before, "there is only one thread"
+        assert engine.stats("kernels.pool")["background_runs"] == before, "there is only one thread"
         for threads in (2, 3):
             config.set(threads=threads)
             large = dy.inputTensor(np.ones((400, 400), np.float32))
             (large * large).forward()  # starts the threads
-            before = pool.background_runs()
+            before = engine.stats("kernels.pool")["background_runs"]
             for i in range(2000):
                 assert network.gradients() == desired
-                if i >= 20 and (pool.background_runs() > before or threads > pool.cpus()):
+                if i >= 20 and (engine.stats("kernels.pool")["background_runs"] > before or threads > pool.cpus()):
                     break
             else:
                 pytest.fail("no other thread computed anything")
@@ -107,9 +107,9 @@ def test_factors_of_joined_batches_are_multiplied_before_their_memory_is_used_ag
         return found
 
     config.set(threads=1)
-    joining.reset()
+    engine.stats("schedule.joining", reset=True)
     desired = gradients()
-    assert joining.counts() == (layers, layers * passes)
+    assert tuple(engine.stats("schedule.joining").values()) == (layers, layers * passes)
     config.set(threads=2)
     large = dy.inputTensor(np.ones((400, 400), np.float32))
     (large * large).forward()  # starts the thread

@@ -10,7 +10,7 @@ from limits import MB, without_limit  # noqa: F401
 
 import dynet_cy as dy
 from dynet_cy import config
-from dynet_cy.execute import recompute
+from dynet_cy.core import engine
 from dynet_cy.memory import arena
 
 
@@ -45,11 +45,11 @@ def test_same_bits(mem: float) -> None:
     value, gradient = trained(None)
     dy.renew_cg()
     arena.give_back()
-    recompute.reset()
+    engine.stats("execute.recompute", reset=True)
     found, again = trained(mem)
     assert found == value
     assert np.array_equal(again, gradient)
-    assert recompute.counts() > 0
+    assert engine.stats("execute.recompute")["nodes"] > 0
     assert held() <= mem * MB
     report = dy.memory_report()
     assert report.graph_limit == int(mem * MB)
@@ -59,9 +59,9 @@ def test_same_bits(mem: float) -> None:
 
 def test_the_limit_ends_with_the_renewal() -> None:
     trained(2)
-    recompute.reset()
+    engine.stats("execute.recompute", reset=True)
     trained(None)
-    assert recompute.counts() == 0
+    assert engine.stats("execute.recompute")["nodes"] == 0
     assert dy.memory_report().graph_limit == 0
 
 

@@ -8,18 +8,19 @@ from gate_programs import N, Program
 
 import dynet_cy as dy
 from dynet_cy import profiling
-from dynet_cy.execute import walk
+from dynet_cy.core import engine
 from dynet_cy.graph.expressions import arena_bytes
-from dynet_cy.schedule.rewrite import rewrites
 
-gates = rewrites["gates"]
+
+def counts(of: str) -> tuple[int, ...]:
+    """Batches that ran in pieces and their tiles, or views and those of them that were copied."""
+    return tuple(engine.stats(f"execute.walk.{of}").values())
 
 
 @pytest.fixture(autouse=True)
 def counting():
     """Reset the counts, and end the graph after the test."""
-    walk.reset_pieces()
-    walk.reset_views()
+    engine.stats("execute.walk", reset=True)
     yield
     dy.renew_cg()
 
@@ -50,24 +51,23 @@ def gates_of(width: int, cells: int) -> list:
 def test_short_nodes_run_as_one_call() -> None:
     dy.renew_cg(autobatching=1)
     dy.esum(gates_of(8, 20)).forward()
-    assert walk.piece_counts() == (0, 0)
-    assert walk.view_counts() == (0, 0)
+    assert counts("pieces") == (0, 0)
+    assert counts("views") == (0, 0)
 
 
 @pytest.fixture
 def single_ops():
     """Run gates as single ops."""
-    gates.set_on(False)
-    yield
-    gates.set_on(True)
+    with engine.tuned({"schedule.rewrite.gates.on": 0}):
+        yield
 
 
 def test_ranges_are_views(single_ops) -> None:
     dy.renew_cg(autobatching=1)
     dy.esum(gates_of(64, 20)).forward()
-    assert walk.view_counts() == (40, 0)
+    assert counts("views") == (40, 0)
     # Three together; and the gates too, unless their inputs happen to be adjacent.
-    assert walk.piece_counts() in ((4, 2), (3, 1))
+    assert counts("pieces") in ((4, 2), (3, 1))
 
 
 def test_batches_run_together_in_tiles(single_ops) -> None:
@@ -76,7 +76,7 @@ def test_batches_run_together_in_tiles(single_ops) -> None:
     cells = gates_of(1024, 40)
     loss = dy.esum([dy.sum_elems(c) for c in cells])
     loss.backward(full=True)
-    batches, tiles = walk.piece_counts()
+    batches, tiles = counts("pieces")
     assert batches in (3, 4)  # the gates too, unless their inputs happen to be adjacent
     assert batches <= tiles <= 12
     for k, cell in enumerate(cells):
@@ -91,11 +91,11 @@ def test_kept_plans_do_the_same_to_the_last_bit() -> None:
         found = []
         for _ in range(4):
             dy.renew_cg()
-            walk.reset_views()
+            engine.stats("execute.walk.views", reset=True)
             program = Program(3, 20)
             program.nodes[program.loss].backward(full=True)
             found.append([n.gradient() for n in program.nodes] + [n.npvalue() for n in program.nodes])
-            assert walk.view_counts()[0] == 60
+            assert engine.stats("execute.walk.views")["made"] == 60
         for other in found[1:]:
             for a, b in zip(found[0], other):
                 np.testing.assert_array_equal(a, b)
@@ -110,7 +110,7 @@ def test_a_user_that_comes_later_has_gradients_of_its_own() -> None:
     first = dy.esum([dy.sum_elems(dy.square(p)) for p in parts])
     first.forward()
     values = [p.npvalue() for p in parts]
-    assert walk.view_counts() == (5, 0)
+    assert counts("views") == (5, 0)
     late = first + dy.esum([dy.sum_elems(w) * 3 for w in wholes[:2]])
     for _ in range(2):
         late.backward(full=True)
@@ -120,7 +120,7 @@ def test_a_user_that_comes_later_has_gradients_of_its_own() -> None:
             wanted = np.full(3 * N, 3.0 if k < 2 else 0.0)
             wanted[N : 2 * N] += 2 * value
             np.testing.assert_allclose(whole.gradient(), wanted, rtol=1e-6)
-    assert walk.view_counts() == (5, 5)
+    assert counts("views") == (5, 5)
 
 
 def test_memory_for_copies_of_views_lies_apart() -> None:
@@ -133,9 +133,9 @@ def test_memory_for_copies_of_views_lies_apart() -> None:
             return arena_bytes()["values"]
 
     first = values(True)
-    assert walk.view_counts() == (0, 0)
+    assert counts("views") == (0, 0)
     assert values(False) - first <= 1 << 16  # in which arenas are charged
-    assert walk.view_counts() == (40, 0)
+    assert counts("views") == (40, 0)
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -153,7 +153,7 @@ def test_copies_of_views_outlast_a_revert(full: bool) -> None:
     expected = p.grad_as_array().copy()
     dy.cg_checkpoint()
     (loss + dy.esum([dy.sum_elems(w) for w in wholes])).backward(full=full)
-    assert walk.view_counts() == (5, 5)
+    assert counts("views") == (5, 5)
     dy.cg_revert()
     later = [dy.inputVector(np.full(4 * N, 7)) * 2 for _ in range(5)]
     dy.forward(later)
@@ -172,7 +172,7 @@ def test_a_user_beyond_the_target_does_not_matter() -> None:
     loss.forward()
     dy.esum([dy.sum_elems(w) for w in wholes]).forward()
     loss.backward(full=True)
-    assert walk.view_counts() == (4, 0)
+    assert counts("views") == (4, 0)
     for whole in wholes:
         np.testing.assert_array_equal(whole.gradient(), [1.0] * N + [0.0] * N)
 
@@ -215,7 +215,7 @@ def test_modes_that_look_at_batches(mode: str) -> None:
     elif mode == "forward_only":
         loss.forward()
         program.check(gradients=False)
-        assert walk.view_counts() == (0, 0)
+        assert counts("views") == (0, 0)
     else:
         loss.backward(full=True)
         program.check()

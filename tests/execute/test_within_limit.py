@@ -14,10 +14,8 @@ from test_recompute import layers, nested, parts, plainly, random_program, same_
 
 import dynet_cy as dy
 from dynet_cy import config
-from dynet_cy.execute import recompute
-from dynet_cy.graph import thrift
+from dynet_cy.core import engine
 from dynet_cy.memory import arena
-from dynet_cy.schedule import fleeting
 
 Program = Callable[[dy.ParameterCollection, Callable[..., Any]], dy.Expression]
 
@@ -68,7 +66,7 @@ def test_less_than_a_program_takes(program, part, strategy):
     """The same losses and gradients."""
     expected = gradients(program)
     most = taken(program)
-    recompute.reset()
+    engine.stats("execute.recompute", reset=True)
     with limited(max(part * most, 0.5)):
         found = gradients(program)
     if program is long_chain:
@@ -77,20 +75,20 @@ def test_less_than_a_program_takes(program, part, strategy):
         for x, y in zip(found, expected):
             np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4)
     if program is long_chain:  # for some of the others it suffices to pack no weights
-        assert recompute.counts() > 0
+        assert engine.stats("execute.recompute")["nodes"] > 0
 
 
 @pytest.mark.usefixtures("small_graphs_keep_all")
 def test_a_chain_in_a_tenth_of_its_memory():
     """In one more forward pass; the memory is that of all its values."""
     expected = gradients(long_chain, 1)
-    before = fleeting.set_least(1 << 60)
+    before = engine.tune("schedule.fleeting.least_of_plan", 1 << 60)
     most = taken(long_chain)
-    fleeting.set_least(before)
-    recompute.reset()
+    engine.tune("schedule.fleeting.least_of_plan", before)
+    engine.stats("execute.recompute", reset=True)
     with limited(0.12 * most):
         assert same_bits(gradients(long_chain, 1), expected)
-    assert recompute.counts() < 3000  # of a thousand cells of three nodes
+    assert engine.stats("execute.recompute")["nodes"] < 3000  # of a thousand cells of three nodes
 
 
 def test_values_and_gradients_can_be_asked_for():
@@ -127,11 +125,11 @@ def test_backward_runs_out_of_memory():
     """Forward fits, and backward does not: values are computed again."""
     expected = gradients(long_chain, 1)
     most = taken(long_chain)
-    thrift.set_ratio(0.9)  # wrong on purpose
-    recompute.reset()
+    engine.tune("graph.thrift.percent_of_values", 90)  # wrong on purpose
+    engine.stats("execute.recompute", reset=True)
     with limited(0.7 * most):
         assert same_bits(gradients(long_chain, 1), expected)
-    assert recompute.counts() > 0
+    assert engine.stats("execute.recompute")["nodes"] > 0
 
 
 @pytest.mark.usefixtures("nothing_held")
@@ -151,10 +149,10 @@ def test_changed_parameters_are_not_used_to_compute_again():
 
 def test_small_graphs_are_not_touched():
     """Where there is room, nothing runs twice."""
-    recompute.reset()
+    engine.stats("execute.recompute", reset=True)
     with limited(64):
         gradients(layers)
-    assert recompute.counts() == 0
+    assert engine.stats("execute.recompute")["nodes"] == 0
 
 
 @pytest.mark.parametrize("first", range(0, 60, 20))
@@ -163,7 +161,7 @@ def test_random_programs(first):
     for seed in range(first, first + 20):
         _, expected, expected_later = random_program(seed, plainly)
         dy.renew_cg()
-        thrift.set_ratio(1.5)
+        engine.tune("graph.thrift.percent_of_values", 150)
         with limited(0.25):
             try:
                 _, found, later = random_program(seed, dy.checkpoint if seed % 2 else plainly)
@@ -204,7 +202,7 @@ def test_saved_files_are_the_same(tmp_path: Path):
 SMALL_NODES = """
 import dynet_cy as dy
 from dynet_cy import config
-from dynet_cy.execute import recompute
+from dynet_cy.core import engine
 from dynet_cy.graph.expressions import arena_bytes
 from dynet_cy.memory import arena
 
@@ -221,9 +219,9 @@ update()
 held = sum(arena_bytes().values())
 config.set(mem=(arena.used_bytes() - held / 2) / 2**20)  # the nodes themselves stay outside
 for _ in range(3):
-    recompute.reset()
+    engine.stats("execute.recompute", reset=True)
     update()
-print(recompute.counts() / 20_000, sum(arena_bytes().values()) / held)
+print(engine.stats("execute.recompute")["nodes"] / 20_000, sum(arena_bytes().values()) / held)
 """
 
 

@@ -357,12 +357,12 @@ def test_arguments(tmp_path: Path) -> None:
             call(tmp_path / "m", model.rnn)
         with pytest.raises(TypeError, match="trainer must be a Trainer, not dict"):
             call(tmp_path / "m", model.pc, {})
-        with pytest.raises(ValueError, match="is one of another model, not of / of this one"):
+        with pytest.raises(ValueError, match="was made for another collection than /: save the collection"):
             call(tmp_path / "m", model.pc, other.trainer)
     part, beside = dy.nn.Linear(2, 2, model.pc), dy.nn.Linear(2, 2, model.pc)
     trainer = dy.SimpleSGDTrainer(beside)
     for call in (dy.save_safetensors, dy.load_safetensors, dy.parallel.save_checkpoint):
-        with pytest.raises(ValueError, match="the trainer is one of /linear_1/, of which /linear/ is no part"):
+        with pytest.raises(ValueError, match="the trainer was made for /linear_1/, which does not contain /linear/"):
             call(tmp_path / "m", part, trainer)
     assert os.listdir(tmp_path) == []
 

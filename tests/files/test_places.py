@@ -186,3 +186,16 @@ def test_public_names_stay_when_former_modules_are_imported(tmp_path: Path) -> N
     )
     done = run_python(tmp_path, code)
     assert done.returncode == 0, done.stderr
+
+
+def test_models_that_are_pretrained_are_loaded_when_they_are_used(tmp_path: Path) -> None:
+    """Naming all public names does not load a module that `later` has put there."""
+    code = (
+        "import sys, dynet_cy as dy\n"
+        "loaded = lambda: [name for name in sys.modules if name.startswith('dynet_cy.pretrained.')]\n"
+        "assert not loaded(), loaded()\n"
+        "dy.pretrained.load\n"
+        "assert loaded()"
+    )
+    done = run_python(tmp_path, code)
+    assert done.returncode == 0, done.stderr

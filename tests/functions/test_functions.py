@@ -250,7 +250,7 @@ WRONG = {
     ),
     "einsum-result": (lambda: dy.einsum("ij->ik", x43()), ValueError, "must have letters of the expressions"),
     "sort": (lambda: dy.sort(x43(), 2), DimensionError, "sort"),
-    "topk": (lambda: dy.topk(x43(), 5), DimensionError, "x has 4 elements along axis 0, 5 are asked for"),
+    "topk": (lambda: dy.topk(x43(), 5), DimensionError, "k is 5, but axis 0 of x has 4 elements"),
     "topk-negative": (lambda: dy.topk(x43(), -1), DimensionError, "topk: k is -1"),
     "cumprod": (lambda: dy.cumprod(x43(), -3), DimensionError, "cumprod: d is -3, but x has 2 axes"),
     "logcumsumexp": (lambda: dy.logcumsumexp(x43(), -3), DimensionError, "logcumsumexp: d is -3, but x has 2 axes"),
@@ -292,7 +292,7 @@ WRONG = {
     "gumbel_softmax": (lambda: dy.gumbel_softmax(x43(), 0), ValueError, "temperature must be a number above 0, not 0"),
     "triplet_loss": (lambda: dy.triplet_loss(x43(), x43(), None), TypeError, "triplet_loss: negative must be"),
     "crf_tags": (lambda: dy.crf_loss(x43(), [0, 1], *field()), DimensionError, "2 tags are given for 3 words"),
-    "crf_tag": (lambda: dy.crf_loss(x43(), [0, 1, 4], *field()), IndexError, "tags has 4, which is not from 0 to 3"),
+    "crf_tag": (lambda: dy.crf_loss(x43(), [0, 1, 4], *field()), IndexError, "tag 4 is not from 0 to 3"),
     "crf_transitions": (lambda: dy.crf_viterbi(x43(), dy.ones((3, 4)), *field()[1:]), DimensionError, "of 4 x 4"),
     "crf_start": (
         lambda: dy.crf_marginals(x43(), field()[0], dy.ones(3), dy.ones(4)),

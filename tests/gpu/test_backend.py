@@ -16,6 +16,7 @@ from own_process import environment, run_python
 
 import dynet_cy as dy
 from dynet_cy import config
+from dynet_cy.core import engine
 from dynet_cy.graph.expressions import set_default_device
 from dynet_cy.memory import arena
 
@@ -85,7 +86,7 @@ import sys
 sys.argv.append("--dynet-devices=CPU,GPU:1")
 import dynet_cy as dy
 from dynet_cy import config
-from dynet_cy.gpu.driver import counts
+from dynet_cy.core import engine
 print(dy.available_devices(), config.get()["gpu_mask"])
 models = [dy.ParameterCollection(), dy.ParameterCollection()]
 tables = [models[0].lookup_parameters_from_numpy([[1.0], [2.0]]),
@@ -97,7 +98,7 @@ for model, table in zip(models, tables):
     loss.backward()
     dy.SimpleSGDTrainer(model, 1.0).update()
     print(table.as_array().ravel().tolist())
-print([counts(i)["launches"] for i in range(2)])
+print([engine.stats(f"gpu.{i}")["launches"] for i in range(2)])
 """
     done = in_a_process(code, EMU_DEVICES="2")
     expected = ["['CPU', 'GPU:0', 'GPU:1'] [0, 1]", "2.0 2", "[-1.0, 1.0]", "12.0 1", "[-1.0, 1.0]"]
@@ -366,7 +367,6 @@ def test_large_copies(on_device: str) -> None:
 
 def test_launches(on_device: str) -> None:
     """The number of launches for a sum of losses and its gradients does not depend on the number of losses."""
-    from dynet_cy.gpu.driver import counts
 
     model = dy.ParameterCollection()
     weights = model.add_parameters((4, 5))
@@ -375,10 +375,10 @@ def test_launches(on_device: str) -> None:
         dy.renew_cg(autobatching=1)
         losses = [dy.pickneglogsoftmax(weights * dy.inputVector([k, 1, 2, 3, 4]), k % 4) for k in range(n)]
         loss = dy.esum(losses)
-        before = counts(0)
+        before = engine.stats("gpu.0")
         loss.value()
         loss.backward()
-        after = counts(0)
+        after = engine.stats("gpu.0")
         found.append({key: after[key] - before[key] for key in after if not key.endswith("bytes")})
     assert max(x.pop("uploads") for x in found) <= 3  # small tables are not sent on their own
     assert found[0] == found[1]
@@ -603,11 +603,10 @@ def test_default_device_and_current_graph(device: str) -> None:
     set_default_device(1)
     try:
         x = dy.inputVector([3.0])
-        from dynet_cy.gpu.driver import counts
 
-        before = counts(0)["launches"]
+        before = engine.stats("gpu.0")["launches"]
         assert (x * 2).value() == 6
-        assert counts(0)["launches"] == before + 1
+        assert engine.stats("gpu.0")["launches"] == before + 1
     finally:
         set_default_device(0)
         dy.renew_cg()

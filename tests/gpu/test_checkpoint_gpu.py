@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.execute import recompute
-from dynet_cy.gpu import commands
+from dynet_cy.core import engine
 from dynet_cy.graph.expressions import arena_bytes, set_autobatching, set_default_device
-from dynet_cy.memory import arena
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "execute"))
 
@@ -57,16 +55,15 @@ def same(a: list[np.ndarray], b: list[np.ndarray]) -> None:
 
 @pytest.fixture
 def poisoned(on_device):
-    before = arena.set_poison(True)
-    yield
-    arena.set_poison(before)
+    with engine.tuned({"memory.arena.poisoning": True}):
+        yield
 
 
 @pytest.mark.parametrize("autobatching", [0, 1, 2])
 def test_the_same_numbers(poisoned, autobatching: int) -> None:
-    recompute.reset()
+    engine.stats("execute.recompute", reset=True)
     same(found(True, autobatching), found(False, autobatching))
-    assert recompute.counts()
+    assert engine.stats("execute.recompute")["nodes"]
 
 
 @pytest.mark.parametrize("autobatching", [0, 1])
@@ -127,10 +124,10 @@ def test_cells_of_recurrent_networks(poisoned, autobatching: int) -> None:
 def test_factors_are_multiplied_before_they_hold_much_memory(on_device) -> None:
     """In several products, of the same sum."""
     got = []
-    for most in (commands.set_most_collected(1), None):
+    for most in (engine.tune("gpu.commands.most_collected", 1), None):
         got.append(found(False, 1))
         if most is not None:
-            commands.set_most_collected(most)
+            engine.tune("gpu.commands.most_collected", most)
     same(*got)
 
 
@@ -141,11 +138,11 @@ def test_programs(poisoned, program: Callable, autobatching: int) -> None:
     set_autobatching(autobatching)
     try:
         expected = gradients(program, plainly)
-        recompute.reset()
+        engine.stats("execute.recompute", reset=True)
         got = gradients(program, dy.checkpoint)
     finally:
         set_autobatching(1)
-    assert recompute.counts() > 0
+    assert engine.stats("execute.recompute")["nodes"] > 0
     np.testing.assert_array_equal(got[0], expected[0])
     for x, y in zip(got, expected):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4 * max(1.0, float(np.abs(y).max(initial=0))))

@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.execute import recompute
-from dynet_cy.gpu import fused
+from dynet_cy.core import engine
 from dynet_cy.gpu.graphs import device_bytes
-from dynet_cy.graph import thrift
 from dynet_cy.graph.expressions import set_autobatching, set_default_device
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "execute"))
@@ -29,9 +27,8 @@ MIB = 1 << 20
 
 @pytest.fixture(autouse=True)
 def first_ratio(on_device) -> Iterator[None]:
-    thrift.set_ratio(1.5)
-    yield
-    thrift.set_ratio(1.5)
+    with engine.tuned({"graph.thrift.percent_of_values": 150}):
+        yield
 
 
 @pytest.fixture
@@ -85,10 +82,10 @@ def test_within_a_limit_of_the_process(program: Callable, autobatching: int) -> 
 @pytest.mark.parametrize("autobatching", [0, 1])
 def test_within_a_limit_of_a_graph(autobatching: int) -> None:
     expected, _ = numbers(40, 256, autobatching=autobatching)
-    recompute.reset()
+    engine.stats("execute.recompute", reset=True)
     got, taken = numbers(40, 256, autobatching=autobatching, mem=3)
     close(got, expected)
-    assert recompute.counts()
+    assert engine.stats("execute.recompute")["nodes"]
     assert taken["values"] + taken["gradients"] + taken["scratch"] <= 3 * MIB
 
 
@@ -97,10 +94,10 @@ def test_the_memory_of_the_device_is_the_limit(memory_of_device: Callable[[int],
     expected, taken = numbers(48, 512, autobatching=0)
     memory_of_device(used_bytes() + taken["held"] // 3)
     for _ in range(2):
-        recompute.reset()
+        engine.stats("execute.recompute", reset=True)
         got, less = numbers(48, 512, autobatching=0)
         close(got, expected)
-        assert recompute.counts()
+        assert engine.stats("execute.recompute")["nodes"]
         assert less["held"] <= taken["held"] // 3
 
 
@@ -117,9 +114,8 @@ def test_not_even_that_fits(memory_of_device: Callable[[int], None]) -> None:
 
 @pytest.fixture
 def compiled_at_once() -> Iterator[None]:
-    before = fused.set_limits(256, 0)
-    yield
-    fused.set_limits(*before)
+    with engine.tuned({"gpu.fused.most_kernels": 256, "gpu.fused.least_saved": 0}):
+        yield
 
 
 def gated_cells(n: int, count: int, **how: float) -> tuple[list[np.ndarray], dict[str, int]]:
@@ -145,10 +141,10 @@ def gated_cells(n: int, count: int, **how: float) -> tuple[list[np.ndarray], dic
 def test_runs_of_elementwise_batches_are_taken_apart_within_a_limit() -> None:
     expected, taken = gated_cells(30, 48)
     for _ in range(2):  # the second time with the plan of the first one
-        recompute.reset()
+        engine.stats("execute.recompute", reset=True)
         got, less = gated_cells(30, 48, mem=sum(taken.values()) / MIB / 3)
         close(got, expected)
-        assert recompute.counts()
+        assert engine.stats("execute.recompute")["nodes"]
     for x, y in zip(gated_cells(30, 48)[0], expected):
         np.testing.assert_array_equal(x, y)
 
@@ -192,9 +188,9 @@ def test_values_within_runs_and_cells_can_be_asked_for(drops: Callable[[bool], N
     found = []
     for on in (False, True):
         drops(on)
-        recompute.reset()
+        engine.stats("execute.recompute", reset=True)
         found.append(asked_in_runs(autobatching))
-        assert (recompute.counts() > 0) == on
+        assert (engine.stats("execute.recompute")["nodes"] > 0) == on
     assert len(found[0]) == len(found[1]) > 20
     for x, y in zip(*found):
         np.testing.assert_array_equal(x, y)

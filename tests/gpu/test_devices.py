@@ -11,7 +11,7 @@ import pytest
 from test_training_gpu import TRAINERS
 
 import dynet_cy as dy
-from dynet_cy.gpu import driver
+from dynet_cy.core import engine
 from dynet_cy.graph.expressions import set_autobatching, set_default_device
 
 ALONE = ("CPU", "CPU", "CPU")
@@ -98,9 +98,9 @@ def test_where_ops_run(devices) -> None:
     network = Network(("CPU", "GPU:0", "GPU:0"))
     dy.renew_cg()
     loss = batch_loss(network)
-    before = driver.counts(0)
+    before = engine.stats("gpu.0")
     loss.value()
-    after = driver.counts(0)
+    after = engine.stats("gpu.0")
     assert dy.cg().op_names().count("to_device") == 12 + 5
     assert dy.cg().n_batches() < 20
     # Rows, scale and the data of passes are sent to the device, one copy each; only the loss is fetched.
@@ -325,7 +325,6 @@ def test_values_that_are_not_finite(devices) -> None:
 
 def test_schedules_are_kept(devices) -> None:
     """A plan for some devices is not used for the same structure on others."""
-    from dynet_cy.schedule import plan as plan_cache
 
     model = dy.ParameterCollection()
     p = model.parameters_from_numpy(np.arange(1.0, 5.0), device="CPU")
@@ -336,14 +335,14 @@ def test_schedules_are_kept(devices) -> None:
         xs = [dy.inputVector([k, 1.0, 2.0, 3.0], device=where) for k in range(4)]
         return dy.esum([dy.sum_elems(dy.tanh(x) * 2.0) for x in xs]).value()
 
-    plan_cache.reset()
+    engine.stats("schedule.plan", reset=True)
     desired = value("CPU")
     for where in ("CPU", "CPU", "GPU:0", "GPU:0", "GPU:0", "CPU"):
-        before = driver.counts(0)
+        before = engine.stats("gpu.0")
         np.testing.assert_allclose(value(where), desired, rtol=1e-5)
-        after = driver.counts(0)
+        after = engine.stats("gpu.0")
         assert any(after[key] > before[key] for key in ("launches", "replays")) == (where != "CPU")
-    assert plan_cache.counts()[1] >= 3
+    assert engine.stats("schedule.plan")["reused"] >= 3
 
 
 # ---- collections and trainers ----------------------------------------------------

@@ -12,12 +12,10 @@ import pytest
 from own_process import run_python
 
 import dynet_cy as dy
-from dynet_cy.execute import recompute
+from dynet_cy.core import engine
 from dynet_cy.gpu.driver import memory_info
 from dynet_cy.gpu.graphs import device_bytes
-from dynet_cy.graph import thrift
 from dynet_cy.graph.expressions import arena_bytes, set_autobatching, set_default_device
-from dynet_cy.memory import arena
 
 N = 48
 MIB = 1 << 20
@@ -29,14 +27,14 @@ Call = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def usual_settings(device: str) -> Iterator[None]:
-    thrift.set_ratio(1.5)
+    engine.tune("graph.thrift.percent_of_values", 150)
     set_default_device(0)
     dy.renew_cg()
     yield
     set_default_device(0)
     set_autobatching(1)
     dy.renew_cg()
-    thrift.set_ratio(1.5)
+    engine.tune("graph.thrift.percent_of_values", 150)
 
 
 @pytest.fixture(params=PLACES, ids="-".join)
@@ -49,9 +47,8 @@ def places(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 @pytest.fixture
 def poisoned() -> Iterator[None]:
-    before = arena.set_poison(True)
-    yield
-    arena.set_poison(before)
+    with engine.tuned({"memory.arena.poisoning": True}):
+        yield
 
 
 def plainly(function: Call, *args: Any) -> Any:
@@ -151,9 +148,9 @@ def test_dropped_values_by_their_numbers(
     found = []
     for on in (False, True):
         drops(on)
-        recompute.reset()
+        engine.stats("execute.recompute", reset=True)
         found.append(asked(places, autobatching))
-        assert (recompute.counts() > 0) == on
+        assert (engine.stats("execute.recompute")["nodes"] > 0) == on
     same(*found)
 
 
@@ -186,14 +183,14 @@ def test_checkpoints(places: tuple[str, str], autobatching: int) -> None:
     found = []
     for call in (plainly, dy.checkpoint):
         dy.reset_random_seed(5)
-        recompute.reset()
+        engine.stats("execute.recompute", reset=True)
         layers = Layers(places)
         with dy.ComputationGraph(autobatching=autobatching):
             loss = layers.loss(call, keeps=True)
             loss.backward()
             held = [array for x in layers.made for array in (x.npvalue(), x.gradient())]
             found.append([loss.npvalue(), *held, *layers.gradients()])
-            assert (recompute.counts() > 0) == (call is dy.checkpoint)
+            assert (engine.stats("execute.recompute")["nodes"] > 0) == (call is dy.checkpoint)
             loss.backward()
             close(layers.gradients(), found[-1][-4:])
             layers.made.clear()
@@ -322,9 +319,9 @@ def test_gradients_take_turns(places: tuple[str, str]) -> None:
 def test_within_a_limit_of_a_graph(places: tuple[str, str]) -> None:
     expected, taken = wide(places, 48)
     most = (taken["values"] + taken["gradients"] + taken["scratch"]) / MIB / 3
-    recompute.reset()
+    engine.stats("execute.recompute", reset=True)
     got, less = wide(places, 48, mem=most)
-    assert recompute.counts()
+    assert engine.stats("execute.recompute")["nodes"]
     assert less["values"] + less["gradients"] + less["scratch"] <= most * MIB
     np.testing.assert_array_equal(got[0], expected[0])
     for x, y in zip(got[1:], expected[1:]):
@@ -338,14 +335,14 @@ def in_a_third(environment: MutableMapping[str, str]) -> int:
     dy.renew_cg()
     free, total = memory_info(0)
     environment["EMU_MEMORY"] = str(total - free + taken["held"] // 3)
-    recompute.reset()
+    engine.stats("execute.recompute", reset=True)
     for _ in range(2):
         got, less = wide(places, 128)
         assert less["held"] <= taken["held"] // 3
         np.testing.assert_array_equal(got[0], expected[0])
         for x, y in zip(got[1:], expected[1:]):
             np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5 * float(np.abs(y).max()))
-    return recompute.counts()
+    return engine.stats("execute.recompute")["nodes"]
 
 
 def test_the_memory_of_a_device_is_a_limit() -> None:

@@ -23,7 +23,7 @@ LANGUAGE = ["rnnlm.py", "--train", "text", "--dim", 16, "--hidden", 24, "--batch
 # Prints at the end how many kernels were launched.
 COUNT = (
     "import atexit; "
-    "atexit.register(lambda: print('launches', sys.modules['dynet_cy.gpu.driver'].counts(0)['launches']))"
+    "atexit.register(lambda: print('launches', sys.modules['dynet_cy.core.engine'].stats('gpu.0')['launches']))"
 )
 PROGRAMS: dict[str, list[object]] = {
     "tagger": TAGGER,

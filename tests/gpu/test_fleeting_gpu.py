@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.gpu.driver import counts
+from dynet_cy.core import engine
 from dynet_cy.graph.expressions import arena_bytes
-from dynet_cy.schedule import fleeting
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "schedule"))
 
@@ -55,7 +54,7 @@ def test_copies_and_cells(drops, copies: bool) -> None:
 def test_large_sums_take_turns(drops) -> None:
     taken, found = [], []
     for least in (1 << 60, 1 << 20):
-        fleeting.set_least(least)
+        engine.tune("schedule.fleeting.least_of_plan", least)
         weights = Weights(256)  # noqa: F811
         with dy.ComputationGraph(autobatching=0):
             h = dy.inputTensor(np.sin(np.arange(256 * 300)).reshape(256, 300), batched=True)
@@ -72,12 +71,12 @@ def test_small_values_are_kept(drops) -> None:
     """A bias is copied to them in advance, which saves a launch."""
     launches = []
     for least in (1 << 60, 1 << 10):
-        fleeting.set_least(least)
+        engine.tune("schedule.fleeting.least_of_plan", least)
         weights = Weights(64)  # noqa: F811
         with dy.ComputationGraph(autobatching=1):
             loss = layers(weights, 20)
-            before = counts(0)["launches"]
+            before = engine.stats("gpu.0")["launches"]
             loss.value()
-            launches.append(counts(0)["launches"] - before)
+            launches.append(engine.stats("gpu.0")["launches"] - before)
             assert arena_bytes()["values"]
     assert launches[0] == launches[1]

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.gpu import compiler, driver, fused, graphs
+from dynet_cy.core import engine
+from dynet_cy.gpu import compiler, driver, fused
 from dynet_cy.gpu.fused_source import FusedNode, source_of
 from dynet_cy.graph.expressions import set_default_device
 
@@ -25,10 +26,8 @@ COUNT = 5
 
 @pytest.fixture(autouse=True)
 def compiled_at_once() -> Iterator[None]:
-    before, of_graphs = fused.set_limits(256, 0), graphs.set_limits(0, 0)
-    yield
-    fused.set_limits(*before)
-    graphs.set_limits(*of_graphs)
+    with engine.tuned({"gpu.fused.most_kernels": 256, "gpu.fused.least_saved": 0, "gpu.graphs.most_graphs": 0}):
+        yield
 
 
 class Net:
@@ -209,21 +208,18 @@ def run(program: Program, device: str, full: bool = False, ask: bool = False) ->
     loss, made = program(net)
     if not ask:
         kept, made = [], []
-    before = driver.counts(0)["launches"] if device != "CPU" else 0
+    before = engine.stats("gpu.0")["launches"] if device != "CPU" else 0
     loss.forward()
     loss.backward(full=full)
-    launches = driver.counts(0)["launches"] - before if device != "CPU" else 0
+    launches = engine.stats("gpu.0")["launches"] - before if device != "CPU" else 0
     kept = [loss.npvalue()] + [x.npvalue() for x in made] + [x.gradient() for x in made]
     return kept + [p.grad_as_array() for p in net.pc.parameters_list()], launches
 
 
 def apart(program: Program, **how: bool) -> tuple[list[np.ndarray], int]:
     """The same on the device with a launch for each batch."""
-    before = fused.set_limits(0, 0)
-    try:
+    with engine.tuned({"gpu.fused.most_kernels": 0}):
         return run(program, "GPU:0", **how)
-    finally:
-        fused.set_limits(*before)
 
 
 @pytest.mark.parametrize("ask", [False, True])
@@ -285,7 +281,7 @@ def test_a_kernel_is_compiled_when_it_would_have_saved_some_launches() -> None:
         made = [dy.cos(dy.asinh(net.short())) for _ in range(COUNT)]
         return loss_of(made), made
 
-    fused.set_limits(256, 3)
+    engine.tune("gpu.fused.least_saved", 3)
     launches = [run(program, "GPU:0")[1] for _ in range(5)]
     assert launches[0] > launches[-1]
     mine = [x for x in fused.describe() if "value_asinh" in x["source"] or "slope_asinh" in x["source"]]
@@ -298,13 +294,13 @@ def test_the_number_of_kernels_is_limited() -> None:
         made = [dy.atan(dy.sinh(net.short())) for _ in range(COUNT)]
         return loss_of(made), made
 
-    fused.set_limits(1, 0)
+    engine.tune("gpu.fused.most_kernels", 1)
     known = len(fused.describe())
     assert known >= 1 or run(cells, "GPU:0")
     run(program, "GPU:0")
     assert len(fused.describe()) == max(known, 1)
-    with pytest.raises(ValueError, match="at most 256, not 257"):
-        fused.set_limits(257, 0)
+    with pytest.raises(ValueError, match="between 0 and 256, not 257"):
+        engine.tune("gpu.fused.most_kernels", 257)
 
 
 def test_gradients_are_there_when_backward_runs_twice() -> None:
@@ -340,9 +336,9 @@ def test_sources() -> None:
     forward, backward = source_of(nodes), source_of(nodes, [1])
     assert "place(table[2])[k] = v1;" in forward
     assert "d0 += d1 * slope_a_mul(v0, x1, v1);" in backward
-    code = compiler.fused_cubin(forward, driver.architecture(0))
+    code = compiler.text_cubin(forward, "of a test", driver.architecture(0))
     assert code
-    assert compiler.fused_cubin(forward, driver.architecture(0)) == code
+    assert compiler.text_cubin(forward, "of a test", driver.architecture(0)) == code
 
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,7 +352,7 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         return loss_of(made), made
 
     desired, _ = run(program, "CPU")
-    monkeypatch.setattr(fused, "fused_cubin", refuse)
+    monkeypatch.setattr(fused, "text_cubin", refuse)
     fused.forget_errors()
     actual, _ = run(program, "GPU:0")
     for x, y in zip(actual, desired):

@@ -13,7 +13,7 @@ from alarms import Stop, stopping  # noqa: F401 - a fixture
 from own_process import run_python
 
 import dynet_cy as dy
-from dynet_cy.core.threads import set_pause
+from dynet_cy.core import engine
 
 SIZE = 64
 
@@ -115,7 +115,7 @@ class Signals:
                 raise Stop
 
         signal.signal(signal.SIGALRM, handle)
-        pause = set_pause(0)
+        pause = engine.tune("core.threads.pause", 0)
         try:
             signal.setitimer(signal.ITIMER_REAL, 1e-4, 3e-4)
             call()
@@ -124,7 +124,7 @@ class Signals:
         finally:
             self.left = 0
             signal.setitimer(signal.ITIMER_REAL, 0)
-            set_pause(pause)
+            engine.tune("core.threads.pause", pause)
         return False
 
 

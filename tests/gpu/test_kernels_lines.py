@@ -105,16 +105,16 @@ def test_sort(length: int, count: int, how: int, order: str) -> None:
         :, :count
     ]
     where, y, places = np.zeros((2, count, 2), np.uint32), poisoned(2, count, 2), poisoned(2, count, 2)
-    shape = [size(4), size(2), size(length), size(2), size(count)]
+    shape, chooser = [size(4), size(2), size(length), size(2), size(count)], [np.uint32(0), size(0)]
     for of_positions in (False, True):
         runs, others = poisoned(4, length, 2), poisoned(4, length, 2)
         to = [size(0), places] if of_positions else [where, y]
-        arguments = [*shape, np.int32(how), x, size(0), runs, *to]
+        arguments = [*shape, np.int32(how), *chooser, x, size(0), runs, *to]
         module_.launch("sort_tiles", 3, 64, arguments, order=order)
         width = tile
         while width < length:
             last = 2 * width >= length
-            arguments = [*shape, np.int32(how), size(width), runs, size(0) if last else others, *to]
+            arguments = [*shape, np.int32(how), *chooser, size(width), runs, size(0) if last else others, *to]
             module_.launch("sort_merge", 3, 64, arguments, order=order)
             runs, others, width = others, runs, 2 * width
     np.testing.assert_array_equal(where, desired)

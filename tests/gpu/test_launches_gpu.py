@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.gpu import driver, graphs
-from dynet_cy.gpu.steps import set_most_multiplied
+from dynet_cy.core import engine
+from dynet_cy.gpu import driver
 from dynet_cy.graph.expressions import set_default_device
-from dynet_cy.schedule import plan
 
 pytestmark = pytest.mark.usefixtures("device", "on_the_cpu_again")
 
@@ -284,17 +283,13 @@ def test_plans_from_the_cache(program: Program, strategy: int) -> None:
     while numbers are checked."""
     set_default_device(1)  # graphs on one device
     found, launches = [], []
-    before = graphs.set_limits(0, 0)
-    with dy.ComputationGraph():
-        try:
-            plan.reset()
-            for i in range(6):
-                start = driver.counts(0)["launches"]
-                with dy.detect_anomaly() if i == 4 else nullcontext():
-                    found.append(results(program, "GPU:0", strategy))
-                launches.append(driver.counts(0)["launches"] - start)
-        finally:
-            graphs.set_limits(*before)
+    with dy.ComputationGraph(), engine.tuned({"gpu.graphs.most_graphs": 0}):
+        engine.stats("schedule.plan", reset=True)
+        for i in range(6):
+            start = engine.stats("gpu.0")["launches"]
+            with dy.detect_anomaly() if i == 4 else nullcontext():
+                found.append(results(program, "GPU:0", strategy))
+            launches.append(engine.stats("gpu.0")["launches"] - start)
     for other in found[1:4] + found[5:]:
         for a, b in zip(found[0], other):
             np.testing.assert_array_equal(a, b)
@@ -303,7 +298,7 @@ def test_plans_from_the_cache(program: Program, strategy: int) -> None:
         assert_close(found[i], results(program, "CPU", 0))
     assert len({*launches[:4], launches[5]}) == 1
     assert launches[4] > launches[0]
-    assert plan.counts()[1] >= 3
+    assert engine.stats("schedule.plan")["reused"] >= 3
 
 
 @pytest.mark.parametrize("checked", ["forward", "backward"])
@@ -347,18 +342,15 @@ def test_backward_begins_within_a_cell() -> None:
 
 def counted(program: Program) -> dict[str, int]:
     """What a forward and a backward pass launch, if the program refers to nothing but the loss."""
-    before = graphs.set_limits(0, 0)
-    try:
+    with engine.tuned({"gpu.graphs.most_graphs": 0}):
         results(program, "GPU:0", 1)
         dy.renew_cg(autobatching=1)
         net = Net("GPU:0")
         loss = program(net)[0]
-        start = driver.counts(0)
+        engine.stats("gpu.0", reset=True)
         loss.forward()
         loss.backward()
-        return {name: n - start[name] for name, n in driver.counts(0).items()}
-    finally:
-        graphs.set_limits(*before)
+        return engine.stats("gpu.0")
 
 
 def chains(net: Net) -> Made:
@@ -377,12 +369,9 @@ def test_launches_of_chains() -> None:
 def test_products_in_the_launch_of_cells() -> None:
     """They replace products, not launches, and the numbers are those of separate products."""
     together, numbers = counted(chains), results(chains, "GPU:0", 1)
-    before = set_most_multiplied(0)
-    try:
+    with engine.tuned({"gpu.steps.most_multiplied": 0}):
         apart = counted(chains)
         assert_close(numbers, results(chains, "GPU:0", 1))
-    finally:
-        set_most_multiplied(before)
     assert apart["launches"] == together["launches"]
     assert apart["products"] >= together["products"] + 2 * max(LENGTHS) - 3
 
@@ -417,9 +406,9 @@ def test_launches_of_one_sentence() -> None:
 
     dy.renew_cg(autobatching=1)
     scores, _ = tagger(Net("GPU:0"))
-    start = driver.counts(0)
+    start = engine.stats("gpu.0")
     scores.forward()
-    found = driver.counts(0)
+    found = engine.stats("gpu.0")
     assert found["launches"] - start["launches"] <= 2 * length + 5
     assert found["products"] - start["products"] <= 3
 
@@ -459,7 +448,7 @@ def test_chains_that_end_come_last() -> None:
     net = Net("GPU:0")
     loss, _ = chains(net)
     driver.synchronize(0)
-    before = driver.counts(0)
+    before = engine.stats("gpu.0")
     loss.forward()
-    found = driver.counts(0)
+    found = engine.stats("gpu.0")
     assert found["launches"] - before["launches"] <= max(LENGTHS) + 10

@@ -20,17 +20,17 @@ from test_lazy_rows import *  # noqa: F403 - all run on a device; those that dif
 from test_lazy_rows import ROWS, SIZE, Pair
 
 import dynet_cy as dy
+from dynet_cy.core import engine
 from dynet_cy.gpu import lazy
-from dynet_cy.gpu.driver import counts, memory_info
+from dynet_cy.gpu.driver import memory_info
 from dynet_cy.graph.expressions import set_autobatching, set_default_device
 from dynet_cy.model.parameters import deferred_updates
 
 
 @pytest.fixture(autouse=True)
 def large(on_device) -> Iterator[None]:
-    before = lazy.set_least_lazy(4096)
-    yield
-    lazy.set_least_lazy(before)
+    with engine.tuned({"gpu.lazy.least": 4096}):
+        yield
 
 
 @pytest.mark.parametrize(
@@ -160,13 +160,13 @@ def test_cuda_graphs() -> None:
         table, matrix = model.lookup_parameters_from_numpy(start), model.parameters_from_numpy(W)
         trainer = dy.AdamTrainer(model, 0.01)
         trainer.set_sparse_updates(False)
-        before = counts(0)
+        before = engine.stats("gpu.0")
         for _ in range(30):
             dy.renew_cg()
             x = dy.lookup_batch(table, [int(i) for i in rng.integers(ROWS, size=8)])
             dy.sum_batches(dy.squared_norm(dy.tanh(matrix * x))).backward()
             trainer.update()
-        after = counts(0)
+        after = engine.stats("gpu.0")
         assert deferred_updates(table) == 30
         return table.as_array(), {k: after[k] - before[k] for k in after}
 
@@ -221,7 +221,7 @@ def test_several_devices(name: str, places: tuple[str, ...]) -> None:
 
 
 def test_tables_that_are_not_large() -> None:
-    lazy.set_least_lazy(ROWS * SIZE + 1)
+    engine.tune("gpu.lazy.least", ROWS * SIZE + 1)
     pair = Pair()
     pair.run(3)
     assert deferred_updates(pair.table) == 0

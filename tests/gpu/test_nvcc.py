@@ -15,6 +15,7 @@ import pytest
 
 from dynet_cy.gpu.compiler import OPTIONS, module_names, nvcc, source_folders
 from dynet_cy.gpu.fused_source import FusedNode, source_of
+from dynet_cy.ops import cuda_source
 
 NVCC = nvcc()
 CUDA, INCLUDE = source_folders()
@@ -106,3 +107,30 @@ def test_kernels_that_are_written_at_run_time(
     source.write_text(source_of(nodes, [len(nodes) - 2, len(nodes) - 1] if backward else None), encoding="utf-8")
     said = check(source, OPTIONS, families, tmp_path)
     assert max(int(x) for x in re.findall(r"Used (\d+) registers", said)) <= 64
+
+
+KERNELS = """
+__global__ void forward(In x, In c, Out y, float gamma) {
+    __shared__ float part[32];
+    for (ROWS(b, y.batch)) {
+        float total = 0;
+        for (LANES(i, x.size)) total += gamma * x(i, b) * c(i, 0, b);
+        y(0, b) = block_sum(total, part);
+    }
+}
+
+extern "C" __global__ void backward(In dy, const In &y, In x, In c, Out dx, Out dc, double gamma) {
+    for (EACH(k, x.size * x.batch)) {
+        const size_t i = k % x.size, b = k / x.size;
+        dx.element(b)[i] = (float)gamma * dy(0, b) * c(i, 0, b);
+        atomicAdd(&dc(i, 0, b), dy(0, b) * x(i, b));
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("cuda", [KERNELS, {"y": "x * c + gamma", "dc": "dy * x"}], ids=["kernels", "expressions"])
+def test_kernels_of_custom_ops(cuda: str | dict[str, str], families: list[list[int]], tmp_path: Path) -> None:
+    source = tmp_path / "custom.cu"
+    source.write_text(cuda_source.source_of("op", ["x", "c"], ["gamma"], cuda).text, encoding="utf-8")
+    check(source, OPTIONS, families, tmp_path)

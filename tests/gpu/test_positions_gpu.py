@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
+from dynet_cy.core import engine
 from dynet_cy.graph.expressions import set_default_device
 
 ROWS = np.arange(24.0).reshape(6, 4) / 7 - 1
@@ -108,6 +109,11 @@ def test_a_maximum_keeps_nan(on_device) -> None:
     ]
     for y in maxima:
         np.testing.assert_array_equal(np.abs(y.npvalue()).ravel(), [3, np.nan, 11])
+    for n in (2, 3000):  # one tile of a line, and several
+        x = np.zeros((3, n))
+        x[1, n - 1] = np.nan
+        with pytest.raises(ValueError, match=f"topk: x is NaN at element {3 * n - 2}"):
+            dy.topk(dy.inputTensor(x), 2, 1)[1].npvalue()
 
 
 def test_gradients_of_rows_that_do_not_exist(on_device) -> None:
@@ -132,7 +138,6 @@ def test_a_label_that_is_the_blank(on_device, made) -> None:
 @pytest.mark.parametrize("sentences", [10, 200])
 def test_greedy_decoding_waits_once(sentences: int, on_device) -> None:
     """Of 200 sentences, the graph has so many nodes that it renumbers them before the words are read."""
-    from dynet_cy.gpu.driver import counts
 
     model = dy.ParameterCollection()
     E, W = model.add_lookup_parameters((30, 8)), model.add_parameters((30, 8), init="uniform", scale=3.0)
@@ -152,8 +157,8 @@ def test_greedy_decoding_waits_once(sentences: int, on_device) -> None:
         return [words.astype(int).tolist() for words in found]
 
     run()
-    before = counts(0)["waits"]
+    before = engine.stats("gpu.0")["waits"]
     values = run()
-    assert counts(0)["waits"] - before == 1
+    assert engine.stats("gpu.0")["waits"] - before == 1
     set_default_device(0)
     assert values == [decode(k % 30, lambda s: int(s.npvalue().argmax())) for k in range(sentences)]

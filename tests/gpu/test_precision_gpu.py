@@ -10,7 +10,7 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy import config
-from dynet_cy.gpu.driver import counts
+from dynet_cy.core import engine
 from dynet_cy.kernels import kernels
 
 # The bits of a factor, with the one that is not stored.
@@ -82,7 +82,7 @@ def test_captured_passes_are_not_replayed_in_another_precision(on_device: str) -
     if os.environ.get("DYNET_CY_GPU_EMULATED"):  # a device may compute small products more exactly
         assert found["bf16"] != found["float32"]
         assert found["tf32"] != found["bf16"]
-    assert counts(0)["failed_captures"] == 0
+    assert engine.stats("gpu.0")["failed_captures"] == 0
 
 
 @pytest.mark.parametrize(("precision", "products"), [("float32", 1), ("tf32", 2), ("bf16", 2)])
@@ -95,9 +95,9 @@ def test_only_products_of_float32_are_joined(precision: str, products: int, on_d
     with dy.ComputationGraph(autobatching=0):
         xs = [dy.inputTensor(x, device=on_device) * k for k in (1, 2)]
         y = dy.concatenate([w * x for w, x in zip(ws, xs)])
-        before = counts(0)["products"]
+        before = engine.stats("gpu.0")["products"]
         found = y.npvalue()
-        assert counts(0)["products"] - before == products
+        assert engine.stats("gpu.0")["products"] - before == products
     desired = np.concatenate([w.as_array() @ (x * k) for w, k in zip(ws, (1, 2))])
     np.testing.assert_allclose(found, desired, rtol=0, atol=1 if products > 1 else 1e-3)
 

@@ -20,6 +20,7 @@ from test_training_gpu import TRAINERS
 
 import dynet_cy as dy
 from dynet_cy import profiling
+from dynet_cy.core import engine
 from dynet_cy.graph.expressions import set_autobatching, set_default_device
 
 EMULATED = bool(os.environ.get("DYNET_CY_GPU_EMULATED"))
@@ -29,16 +30,13 @@ MANY_NODES = 1 << 16
 @pytest.fixture(autouse=True)
 def limits(device: str) -> Iterator[None]:
     """GPU:0 is the default device, with a new graph and the default limits."""
-    from dynet_cy.gpu.graphs import set_limits
-
-    before = set_limits(32, MANY_NODES)
-    set_default_device(1)
-    with dy.ComputationGraph():
-        yield
-    set_default_device(0)
-    set_autobatching(1)
-    dy.renew_cg()
-    set_limits(*before)
+    with engine.tuned({"gpu.graphs.most_graphs": 32, "gpu.graphs.most_nodes": MANY_NODES}):
+        set_default_device(1)
+        with dy.ComputationGraph():
+            yield
+        set_default_device(0)
+        set_autobatching(1)
+        dy.renew_cg()
 
 
 class Counted:
@@ -49,15 +47,12 @@ class Counted:
         self.found: dict[str, int] = {}
 
     def __enter__(self) -> Counted:
-        from dynet_cy.gpu.driver import counts
-
-        self.before = counts(self.number)
+        dy.get_device_info(f"GPU:{self.number}")
+        self.before = engine.stats(f"gpu.{self.number}")
         return self
 
     def __exit__(self, *_: object) -> None:
-        from dynet_cy.gpu.driver import counts
-
-        self.found = {key: n - self.before[key] for key, n in counts(self.number).items()}
+        self.found = {key: n - self.before[key] for key, n in engine.stats(f"gpu.{self.number}").items()}
 
     def __getitem__(self, key: str) -> int:
         return self.found[key]
@@ -76,13 +71,9 @@ def alone(run):
 
 def without(run):
     """The same without replays."""
-    from dynet_cy.gpu.graphs import set_limits
-
-    before = set_limits(0, 0)
-    with Counted() as counted:
+    with Counted() as counted, engine.tuned({"gpu.graphs.most_graphs": 0}):
         found = alone(run)
     assert counted["replays"] == counted["captures"] == 0
-    set_limits(*before)
     return found
 
 
@@ -440,10 +431,8 @@ def losses(network: Words, sizes) -> list:
 
 @pytest.mark.skipif(not EMULATED, reason="only the emulated driver counts CUDA graphs")
 def test_the_one_used_last_stays() -> None:
-    from dynet_cy.gpu.graphs import set_limits
-
     network = Words()
-    set_limits(2, MANY_NODES)
+    engine.tune("gpu.graphs.most_graphs", 2)
     before = alive()
     sizes = (2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 2, 5, 5, 2)  # 3 is dropped
     with Counted() as counted:
@@ -458,10 +447,8 @@ def test_the_one_used_last_stays() -> None:
 
 @pytest.mark.skipif(not EMULATED, reason="only the emulated driver counts CUDA graphs")
 def test_limit_of_nodes() -> None:
-    from dynet_cy.gpu.graphs import set_limits
-
     network = Words()
-    set_limits(0, 0)
+    engine.tune("gpu.graphs.most_graphs", 0)
     nodes = {}
     for words in (2, 5, 20):
         dy.renew_cg(autobatching=0)
@@ -471,7 +458,8 @@ def test_limit_of_nodes() -> None:
     assert nodes[2] < nodes[5] < nodes[20]
     set_autobatching(0)
     for most, kept in ((nodes[2] + nodes[5], 2), (nodes[2] + nodes[5] - 1, 1), (nodes[2] - 1, 0)):
-        set_limits(32, most)
+        engine.tune("gpu.graphs.most_graphs", 32)
+        engine.tune("gpu.graphs.most_nodes", most)
         before = alive()
         with dy.ComputationGraph():
             with Counted() as counted:
@@ -484,10 +472,8 @@ def test_limit_of_nodes() -> None:
 
 def test_thrashing_stops() -> None:
     """If structures evict each other, they must be seen more often before they are captured, up to 64 times."""
-    from dynet_cy.gpu.graphs import set_limits
-
     network = Words()
-    set_limits(1, MANY_NODES)
+    engine.tune("gpu.graphs.most_graphs", 1)
     sizes = (2, 2, 3, 3) * 40
     with Counted() as counted:
         found = losses(network, sizes)
@@ -503,40 +489,25 @@ def test_thrashing_stops() -> None:
 
 def test_what_pays_may_be_dropped() -> None:
     """If each structure is used often before it is dropped, seeing it twice stays enough."""
-    from dynet_cy.gpu.graphs import set_limits
-
     network = Words()
-    set_limits(1, MANY_NODES)
+    engine.tune("gpu.graphs.most_graphs", 1)
     sizes = ((2,) * 6 + (3,) * 6) * 5
     with Counted() as counted:
         losses(network, sizes)
     assert (counted["captures"], counted["replays"]) == (10, 50)
 
 
-def test_limits_are_told() -> None:
-    from dynet_cy.gpu.graphs import set_limits
-
-    assert set_limits(7, 100) == (32, MANY_NODES)
-    assert set_limits(0, 5) == (7, 100)
-    for wrong in (-1, 1 << 40):
-        with pytest.raises(OverflowError):
-            set_limits(wrong, 5)
-    assert set_limits(32, MANY_NODES) == (0, 5)
-
-
 def test_switched_off_and_on_again() -> None:
-    from dynet_cy.gpu.graphs import set_limits
-
     network = Words()
     desired = without(lambda: losses(network, (3,) * 9))
     found = losses(network, (3,) * 3)
-    set_limits(0, MANY_NODES)
+    engine.tune("gpu.graphs.most_graphs", 0)
     with Counted() as counted:
         for step in range(3, 6):
             dy.renew_cg()
             found.append(network.loss(step).npvalue())
     assert counted["replays"] == 0
-    set_limits(32, MANY_NODES)
+    engine.tune("gpu.graphs.most_graphs", 32)
     with Counted() as counted:
         for step in range(6, 9):
             dy.renew_cg()
@@ -648,7 +619,7 @@ import sys
 sys.path[:0] = sys.argv[1].split(":")
 import numpy as np
 import dynet_cy as dy
-from dynet_cy.gpu.driver import counts
+from dynet_cy.core import engine
 from dynet_cy.graph.expressions import set_default_device
 dy.get_device_info("GPU:0")
 set_default_device(1)
@@ -672,7 +643,7 @@ for step in range(6):
     if "large" in sys.argv and step == 3:
         large()
 print(W.as_array().tobytes().hex(), V.as_array().tobytes().hex())
-c = counts(0)
+c = engine.stats("gpu.0")
 print("told:", c["captures"], c["failed_captures"], c["replays"], file=sys.stderr)
 """
 

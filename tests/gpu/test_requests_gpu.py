@@ -9,6 +9,7 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy import config
+from dynet_cy.core import engine
 
 EXAMPLES, STEPS = 8, 5
 
@@ -56,13 +57,12 @@ def net(on_device: str) -> Net:
 
 def asked_of_device(run: Callable[[], list[float]]) -> tuple[int, int]:
     """The launches (with products) and the waits of a run; its values must equal those requested one by one."""
-    from dynet_cy.gpu.driver import counts
 
     for _ in range(2):  # memory grows in the first round
         dy.renew_cg(autobatching=1)
-        before = counts(0)
+        before = engine.stats("gpu.0")
         found = run()
-        after = counts(0)
+        after = engine.stats("gpu.0")
     np.testing.assert_allclose(found, Net().one_by_one(), rtol=1e-4, atol=1e-5)
     kinds = ("launches", "products", "replays")
     return sum(after[k] - before[k] for k in kinds), after["waits"] - before["waits"]
@@ -102,15 +102,14 @@ def test_what_is_here_is_not_what_was_here_before(net: Net) -> None:
 
 
 def test_large_values_are_fetched_alone(net: Net) -> None:
-    from dynet_cy.gpu.driver import counts
 
     large = [dy.tanh(dy.inputVector([float(k)] * 9000)) for k in range(2)]
     dy.forward(large)
-    before = counts(0)["fetched_bytes"]
+    before = engine.stats("gpu.0")["fetched_bytes"]
     assert large[1].npvalue()[0] == pytest.approx(np.tanh(1))
-    assert counts(0)["fetched_bytes"] - before == 36000
+    assert engine.stats("gpu.0")["fetched_bytes"] - before == 36000
     large[1].npvalue()  # it has been fetched
-    assert counts(0)["fetched_bytes"] - before == 36000
+    assert engine.stats("gpu.0")["fetched_bytes"] - before == 36000
 
 
 def test_a_loop_saves_launches_when_it_is_known(net: Net) -> None:

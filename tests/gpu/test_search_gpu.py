@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.gpu.driver import counts
+from dynet_cy.core import engine
 from dynet_cy.graph.expressions import set_default_device
 from dynet_cy.serving import decoding, search
 
@@ -50,9 +50,9 @@ def outputs(device: int) -> tuple[list[Any], list[int]]:
     found, waits = [], []
     for function in (search_all, search_at_once, decode_all, decode_at_once):
         dy.renew_cg(forward_only=True)
-        before = counts(0)["waits"] if device else 0
+        before = engine.stats("gpu.0")["waits"] if device else 0
         found.append(function())
-        waits.append(counts(0)["waits"] - before if device else 0)
+        waits.append(engine.stats("gpu.0")["waits"] - before if device else 0)
     return found, waits
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.gpu import driver, fused
+from dynet_cy.core import engine
 from dynet_cy.graph.expressions import set_default_device
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "execute"))
@@ -161,9 +161,8 @@ PROGRAMS: list[Program] = [
 @pytest.fixture(params=[False, True], ids=["apart", "fused"])
 def fuses(request: pytest.FixtureRequest) -> Iterator[bool]:
     """Whether kernels of several ops are compiled at once."""
-    before = fused.set_limits(256 if request.param else 0, 0)
-    yield request.param
-    fused.set_limits(*before)
+    with engine.tuned({"gpu.fused.most_kernels": 256 if request.param else 0, "gpu.fused.least_saved": 0}):
+        yield request.param
 
 
 def gradients(program: Program, device: str, strategy: int, full: bool = False) -> list[np.ndarray]:
@@ -218,9 +217,9 @@ def test_a_pass_begins_with_one_launch_of_copies() -> None:
     bias = net.parameter(3)
     a, b = (asked(dy.tanh(x)) for x in net.xs[:2])
     desired = net.pc.parameters_list()[-2].as_array() @ np.concatenate([a.npvalue(), b.npvalue()]) + bias.as_array()
-    start = driver.counts(0)
+    start = engine.stats("gpu.0")
     y = dy.affine_transform([bias, wide, dy.concatenate([a, b])])
     np.testing.assert_allclose(y.npvalue(), desired, rtol=1e-5)
-    found = driver.counts(0)
+    found = engine.stats("gpu.0")
     assert found["launches"] - start["launches"] == 1
     assert found["products"] - start["products"] == 1

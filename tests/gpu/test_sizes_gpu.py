@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.gpu.driver import counts
+from dynet_cy.core import engine
 from dynet_cy.graph.expressions import set_default_device
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -80,9 +80,9 @@ def gradients(name: str, batch: int) -> list[np.ndarray]:
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("name", CASES)
 def test_as_on_the_cpu(name: str, batch: int, on_device: str) -> None:
-    before = counts(0)
+    before = engine.stats("gpu.0")
     found = gradients(name, batch)
-    assert any(counts(0)[key] > before[key] for key in ("launches", "replays"))
+    assert any(engine.stats("gpu.0")[key] > before[key] for key in ("launches", "replays"))
     set_default_device(0)
     desired = gradients(name, batch)
     for actual, wanted in zip(found, desired):

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.schedule.rewrite import rewrites
-
-sums = rewrites["sums"]
+from dynet_cy.core import engine
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -40,12 +38,11 @@ def recurrent(device: str, other: str = "") -> tuple[list, list, list]:
 def test_the_same_as_on_the_cpu(autobatching: int, other: str) -> None:
     found = []
     for device, second, on in (("CPU", "", False), ("CPU", "", True), ("GPU:0", other, True)):
-        before = sums.set_on(on)
-        dy.renew_cg(autobatching=autobatching)
-        sums.reset()
-        found.append(recurrent(device, second))
-        assert (sums.counts()[0] > 0) == on
-        sums.set_on(before)
+        with engine.tuned({"schedule.rewrite.sums.on": on}):
+            dy.renew_cg(autobatching=autobatching)
+            engine.stats("schedule.rewrite.sums", reset=True)
+            found.append(recurrent(device, second))
+            assert (engine.stats("schedule.rewrite.sums")["changed"] > 0) == on
     for result in found[1:]:
         for a, b in zip(found[0], result):
             for x, y in zip(a, b):

@@ -11,9 +11,10 @@ from tables import trained_tables
 from test_backend import in_a_process
 
 import dynet_cy as dy
+from dynet_cy.core import engine
 from dynet_cy.gpu import memory as clips
 from dynet_cy.gpu import update
-from dynet_cy.gpu.driver import counts, synchronize
+from dynet_cy.gpu.driver import synchronize
 from dynet_cy.graph.expressions import set_autobatching, set_default_device
 from dynet_cy.model.parameters import set_gradient_state
 from dynet_cy.train.plan import Plan
@@ -506,12 +507,12 @@ def test_dropping_does_not_wait(on) -> None:
     on(1)
     classifier, trainer, _ = trained(TRAINERS["Adam"])
     trainer.update(skip_nonfinite=True)
-    before = counts(0)
+    before = engine.stats("gpu.0")
     for factor in (1, np.nan, 1, np.inf):
         dy.renew_cg()
         (classifier.loss(examples(1)[0]) * factor).backward()
         trainer.update(skip_nonfinite=True)
-    after = counts(0)
+    after = engine.stats("gpu.0")
     assert after["waits"] == before["waits"]
     assert after["fetches"] - before["fetches"] == 4, "the results of clipping are still being copied"
 
@@ -724,12 +725,12 @@ def test_steps_do_not_wait(on, change) -> None:
     """A training step does not wait for the device."""
     on(1)
     classifier, trainer, _ = trained(TRAINERS["Adam"], 1, change)
-    before = counts(0)
+    before = engine.stats("gpu.0")
     for x in examples(3):
         dy.renew_cg()
         classifier.loss(x).backward()
         trainer.update()
-    after = counts(0)
+    after = engine.stats("gpu.0")
     assert after["waits"] == before["waits"]
     assert after["fetches"] - before["fetches"] == 3, "the results of clipping are still being copied"
     assert after["fetched_bytes"] - before["fetched_bytes"] < 100

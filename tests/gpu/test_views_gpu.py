@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.gpu import driver, graphs
+from dynet_cy.core import engine
 from dynet_cy.graph.expressions import set_default_device
 
 pytestmark = pytest.mark.usefixtures("device", "on_the_cpu_again")
@@ -147,8 +147,7 @@ def test_while_gradients_are_checked() -> None:
 def test_launches() -> None:
     """A reshaped value takes no launch, neither forward nor backward."""
     launches = []
-    before = graphs.set_limits(0, 0)
-    try:
+    with engine.tuned({"gpu.graphs.most_graphs": 0}):
         for reshapes in (False, True):
             set_default_device(1)
             dy.renew_cg(autobatching=1)
@@ -157,9 +156,7 @@ def test_launches() -> None:
             if reshapes:
                 xs = [dy.reshape(x, (12,)) for x in xs]
             loss = total([dy.exp(x) for x in xs])
-            start = driver.counts(0)["launches"]
+            start = engine.stats("gpu.0")["launches"]
             loss.backward()
-            launches.append(driver.counts(0)["launches"] - start)
-    finally:
-        graphs.set_limits(*before)
+            launches.append(engine.stats("gpu.0")["launches"] - start)
     assert launches[1] == launches[0]

@@ -118,6 +118,7 @@ def test_the_next_backward_is_as_the_one_before(graph, strategy, model, full: bo
         np.testing.assert_array_equal(E.grad_as_array(), [[0, 0], n * W.npvalue().sum(0), [0, 0]])
 
 
+@pytest.mark.filterwarnings("ignore:.*the graph .* an update:RuntimeWarning")
 def test_after_an_update(graph, strategy, model) -> None:
     """The weights have changed, so gradients that were not read before can no longer be computed."""
     pc, W, E = model

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
+from dynet_cy.core import engine
 from dynet_cy.graph import StaleExpressionError
 
 N_THREADS = 4
@@ -507,35 +508,27 @@ def test_values_are_computed_while_another_thread_adds_nodes() -> None:
 
 def test_settings_are_changed_while_passes_run() -> None:
     """Passes read them without the lock of Python."""
-    from dynet_cy.execute import walk
     from dynet_cy.execute import watch as profile
     from dynet_cy.kernels import kernels, pool
-    from dynet_cy.schedule import joining, siblings
-    from dynet_cy.schedule import plan as plan_cache
-    from dynet_cy.schedule.rewrite import rewrites
-
-    sums = rewrites["sums"]
+    from dynet_cy.schedule import siblings
 
     precisions = ["float32", "float32" if kernels.bf16_missing() else "bf16"]
     rounds = itertools.count()
     before = dy.config.get()
-    limits, least = plan_cache.set_limits(64, 1 << 24), joining.set_least_size(1 << 17)
     w = dy.ParameterCollection().parameters_from_numpy(np.full((128, 128), 1 / 128))
 
     def change():
         k = next(rounds)
-        sums.set_on(bool(k % 2))
+        engine.tune("schedule.rewrite.sums.on", bool(k % 2))
         siblings.switch(bool(k // 2 % 2))
         profile.set_level(k % 2)
         kernels.set_precision(precisions[k // 3 % 2])
         dy.config.set(autobatch=k % 3, check=bool(k % 4 == 1), flush_denormals=bool(k % 2))
         pool.set_threads(1 + k % 2)
-        plan_cache.set_limits(32 + k % 2, 1 << 20)
-        joining.set_least_size(1000 if k % 2 else 1 << 17)
-        for module in (sums, joining, plan_cache, profile):
-            module.reset()
-        walk.reset_pieces()
-        walk.reset_views()
+        engine.tune("schedule.plan.most_plans", 32 + k % 2)
+        engine.tune("schedule.joining.least_size", 1000 if k % 2 else 1 << 17)
+        profile.reset()
+        engine.stats(reset=True)
 
     def work(_):
         for _ in range(30):
@@ -549,14 +542,12 @@ def test_settings_are_changed_while_passes_run() -> None:
             assert [x.value()[0] for x in xs] == [pytest.approx(1)] * 4
         return True
 
+    at_first = {"schedule.rewrite.sums.on": 1, "schedule.plan.most_plans": 64, "schedule.joining.least_size": 1 << 17}
     try:
-        with meanwhile(change):
+        with engine.tuned(at_first), meanwhile(change):
             assert all(all_threads(work))
     finally:
-        sums.set_on(True)
         profile.set_level(0)
-        plan_cache.set_limits(*limits)
-        joining.set_least_size(least)
         dy.config.set(**{key: before[key] for key in SETTINGS})
     dy.renew_cg()
 
@@ -684,7 +675,7 @@ def test_a_graph_is_claimed_while_a_node_is_made(use: str) -> None:
         graph.checkpoint()
         y = 2 * x
         if has_gil():
-            with pytest.raises(RuntimeError, match="its graph was changed") if use != "value" else nullcontext():
+            with pytest.raises(RuntimeError, match="the graph changed") if use != "value" else nullcontext():
                 op(x)
             assert not errors
         else:

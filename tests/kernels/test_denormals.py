@@ -11,7 +11,7 @@ import pytest
 
 import dynet_cy as dy
 import dynet_cy.config as config
-from dynet_cy.kernels import pool
+from dynet_cy.core import engine
 
 TINY = np.float32(1e-40)
 
@@ -104,9 +104,9 @@ def test_threads_of_the_pool_compute_as_their_owner() -> None:
         return float(c.min()), float(c.max())
 
     config.set(threads=4)
-    jobs = pool.jobs()
+    jobs = engine.stats("kernels.pool")["jobs"]
     assert least_and_greatest() == (0, 0)
-    assert pool.jobs() > jobs
+    assert engine.stats("kernels.pool")["jobs"] > jobs
     config.set(flush_denormals=False)
     least, greatest = least_and_greatest()
     assert least == greatest

@@ -17,6 +17,7 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy import config
+from dynet_cy.core import engine
 from dynet_cy.kernels import pool
 
 NEVER = 1 << 30  # nanoseconds
@@ -63,14 +64,14 @@ def products(m: int, k: int, n: int) -> list[bytes]:
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_the_same_bits_on_any_number_of_threads(size: tuple[int, int, int]) -> None:
     config.set(threads=1)
-    before = pool.jobs()
+    before = engine.stats("kernels.pool")["jobs"]
     desired = products(*size)
-    assert pool.jobs() == before
+    assert engine.stats("kernels.pool")["jobs"] == before
     for threads in (2, 3, 8):
         config.set(threads=threads)
-        before = pool.jobs()
+        before = engine.stats("kernels.pool")["jobs"]
         assert products(*size) == desired
-        assert pool.jobs() >= before + 3, "no product was large enough to be divided"
+        assert engine.stats("kernels.pool")["jobs"] >= before + 3, "no product was large enough to be divided"
 
 
 def test_training_ends_with_the_same_bits() -> None:
@@ -90,11 +91,11 @@ def test_training_ends_with_the_same_bits() -> None:
             trainer.update()
         return [p.as_array().tobytes() for p in ps]
 
-    before = pool.jobs()
+    before = engine.stats("kernels.pool")["jobs"]
     desired = trained(1)
-    assert pool.jobs() == before
+    assert engine.stats("kernels.pool")["jobs"] == before
     assert trained(2) == desired
-    assert pool.jobs() > before
+    assert engine.stats("kernels.pool")["jobs"] > before
     assert trained(5) == desired
 
 
@@ -114,26 +115,24 @@ def test_threads_that_are_far_apart_do_only_large_jobs() -> None:
     small, large = (dy.inputTensor(np.ones((n, n), np.float32)) for n in (200, 400))
 
     def jobs_of(x: dy.Expression) -> int:
-        before = pool.jobs()
+        before = engine.stats("kernels.pool")["jobs"]
         (x * x).forward()
-        return pool.jobs() - before
+        return engine.stats("kernels.pool")["jobs"] - before
 
-    pool.set_far(NEVER)
+    engine.tune("kernels.pool.far_from", NEVER)
+    measured = engine.stats("kernels.pool")["measurements"]
     for _ in tries():  # small jobs are divided only while the other thread looks for work
         assert jobs_of(large) == 1
         if jobs_of(small):
             break
     else:
-        if not pool.is_measured():
+        if engine.stats("kernels.pool")["measurements"] == measured:
             pytest.skip("the other thread never looked for work")
         pytest.fail("small products are never divided")
-    pool.set_far(0)
-    try:
+    with engine.tuned({"kernels.pool.far_from": 0}):
         for _ in range(10):
             assert jobs_of(large) == 1
             assert jobs_of(small) == 0
-    finally:
-        pool.set_far(NEVER)
 
 
 @pytest.mark.skipif(pool.cpus() < 2, reason="needs two CPUs")
@@ -142,17 +141,15 @@ def test_jobs_measure_how_far_apart_threads_are(nanoseconds: int, far: bool) -> 
     config.set(threads=2)
     dy.renew_cg()
     x = dy.inputTensor(np.ones((400, 400), np.float32))
-    try:
+    with engine.tuned({"kernels.pool.far_from": nanoseconds}):
         for _ in tries():
-            pool.set_far(nanoseconds)  # forgets what was measured
-            began = time.monotonic()
+            began, before = time.monotonic(), engine.stats("kernels.pool")["measurements"]
             (x * x).forward()
             is_far = pool.is_far()
-            if pool.is_measured() and time.monotonic() - began < COUNTS_FOR:
+            measured = engine.stats("kernels.pool")["measurements"] > before
+            if measured and time.monotonic() - began < COUNTS_FOR:
                 assert is_far is far
                 return
-    finally:
-        pool.set_far(NEVER)
     pytest.skip("the other thread never looked for work, or jobs took longer than a measurement counts")
 
 
@@ -187,8 +184,8 @@ def test_after_fork() -> None:
         if not child:
             status = 1
             try:
-                before = pool.jobs()
-                same = products(*SIZE) == desired and pool.jobs() > before
+                before = engine.stats("kernels.pool")["jobs"]
+                same = products(*SIZE) == desired and engine.stats("kernels.pool")["jobs"] > before
                 pool.stop()
                 status = 0 if same and products(*SIZE) == desired else 2
             finally:
@@ -214,8 +211,8 @@ def test_fork_while_a_product_runs() -> None:
     if not child:
         status = 1
         try:
-            before = pool.jobs()
-            status = 0 if products(*SIZE) == desired and pool.jobs() > before else 2
+            before = engine.stats("kernels.pool")["jobs"]
+            status = 0 if products(*SIZE) == desired and engine.stats("kernels.pool")["jobs"] > before else 2
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
@@ -235,9 +232,9 @@ def test_an_error_leaves_the_threads_in_order(memory_limit, memory_left) -> None
     with pytest.raises(MemoryError):
         dy.inputTensor(np.ones((3000, 3000), np.float32)).forward()
     memory_limit(0)
-    before = pool.jobs()
+    before = engine.stats("kernels.pool")["jobs"]
     assert products(*SIZE) == desired
-    assert pool.jobs() > before
+    assert engine.stats("kernels.pool")["jobs"] > before
 
 
 def test_threads_are_ended_and_made_again() -> None:
@@ -288,9 +285,10 @@ IN_A_PROCESS = """
 import sys, threading, time
 import numpy as np
 import dynet_cy as dy
+from dynet_cy.core import engine
 from dynet_cy.kernels import pool
 x = dy.inputTensor(np.ones((400, 400), np.float32))
-assert (x * x).npvalue()[0, 0] == 400 and pool.jobs() == 1
+assert (x * x).npvalue()[0, 0] == 400 and engine.stats("kernels.pool")["jobs"] == 1
 if sys.argv[1:] == ["daemon"]:
     def forever():
         while True:

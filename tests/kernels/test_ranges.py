@@ -10,7 +10,7 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy import config
-from dynet_cy.kernels import pool
+from dynet_cy.core import engine
 
 IMAGES = 91
 
@@ -68,9 +68,9 @@ def test_large_calls_are_divided(name: str) -> None:
     """The same graph without the op needs fewer jobs."""
 
     def jobs(op: Callable[[dy.Expression, dy.Expression], dy.Expression]) -> int:
-        before = pool.jobs()
+        before = engine.stats("kernels.pool")["jobs"]
         results(op)
-        return pool.jobs() - before
+        return engine.stats("kernels.pool")["jobs"] - before
 
     config.set(threads=2)
     assert jobs(OPS[name]) > jobs(lambda x, y: dy.sum_elems(x) + dy.sum_elems(y))
@@ -78,8 +78,8 @@ def test_large_calls_are_divided(name: str) -> None:
 
 def test_small_calls_are_not_divided() -> None:
     config.set(threads=2)
-    before = pool.jobs()
+    before = engine.stats("kernels.pool")["jobs"]
     dy.renew_cg()
     x = dy.inputTensor(np.ones((100, 100))) * 1.0
     dy.sum_elems(dy.cmult(dy.tanh(x), x)).backward(full=True)
-    assert pool.jobs() == before
+    assert engine.stats("kernels.pool")["jobs"] == before

@@ -101,7 +101,7 @@ def test_values_that_do_not_fit() -> None:
     message = r"load_state_dict of /encoder/b from encoder/b: the value has shape \(3,\), \(2,\) is needed"
     with pytest.raises(ValueError, match=message):
         other.load_state_dict(state)
-    with pytest.raises(ValueError, match="W and V are both renamed to W"):
+    with pytest.raises(ValueError, match="both W and V become W"):
         other.load_state_dict({"W": np.ones((4, 3)), "V": np.ones((4, 3))}, False, rename={"V": "W"})
     for name, value in other.state_dict().items():
         np.testing.assert_array_equal(value, before[name])

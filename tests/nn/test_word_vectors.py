@@ -127,7 +127,7 @@ DAMAGED = {
     "more.bin": (binary() + b"abc", "there is more behind its 5 words"),
     "huge.bin": (b"99999999999 300\na ", "the file is not whole"),
     "model.bin": (b"\xba\x16\x4f\x2f\x0c\0\0\0", "a model of fastText"),
-    "other.bin": (b"abc\n", "does not say how many words"),
+    "other.bin": (b"abc\n", "must have the numbers of words and of elements"),
     "no.npz": (b"abc", "not a whole npz file"),
     "no.safetensors": (b"abc", "not a safetensors file"),
 }

@@ -46,39 +46,51 @@ def k_greatest(x, k, axis):
     return np.take_along_axis(x, chosen, axis=axis)
 
 
+def cuts(shape, size, stride, valid, dilation):
+    """What an image is padded with, and the window of the padded image that each output sees."""
+    reach = [(size[d] - 1) * dilation[d] + 1 for d in range(2)]
+    if valid:
+        out, more = [(shape[d] - reach[d]) // stride[d] + 1 for d in range(2)], (0, 0)
+    else:
+        out = [-(-shape[d] // stride[d]) for d in range(2)]
+        more = [max((out[d] - 1) * stride[d] + reach[d] - shape[d], 0) for d in range(2)]
+    starts = {place: [place[d] * stride[d] for d in range(2)] for place in np.ndindex(*out)}
+    seen = {
+        place: tuple(slice(start[d], start[d] + reach[d], dilation[d]) for d in range(2))
+        for place, start in starts.items()
+    }
+    return [(n // 2, n - n // 2) for n in more], seen
+
+
+def shares(channels, groups):
+    return [slice(g * channels // groups, (g + 1) * channels // groups) for g in range(groups)]
+
+
 def filtered(x, f, stride, valid, dilation, groups):
     """Each output as a sum over its window."""
     x = x.reshape(*x.shape, *(1,) * (3 - x.ndim))
-    reach = [(f.shape[d] - 1) * dilation[d] + 1 for d in range(2)]
-    if valid:
-        out = [(x.shape[d] - reach[d]) // stride[d] + 1 for d in range(2)]
-    else:
-        out = [-(-x.shape[d] // stride[d]) for d in range(2)]
-        more = [max((out[d] - 1) * stride[d] + reach[d] - x.shape[d], 0) for d in range(2)]
-        x = np.pad(x, [*((n // 2, n - n // 2) for n in more), (0, 0)])
-    inputs, outputs = x.shape[2] // groups, f.shape[3] // groups
-    y = np.zeros((*out, f.shape[3]))
-    for p, q in np.ndindex(*out):
-        row, column = p * stride[0], q * stride[1]
-        window = x[row : row + reach[0] : dilation[0], column : column + reach[1] : dilation[1]]
-        for g in range(groups):
-            part = slice(g * outputs, (g + 1) * outputs)
-            y[p, q, part] = np.einsum("ijc,ijco->o", window[..., g * inputs : (g + 1) * inputs], f[..., part])
+    pads, seen = cuts(x.shape, f.shape, stride, valid, dilation)
+    x = np.pad(x, [*pads, (0, 0)])
+    y = np.zeros((*(n + 1 for n in max(seen)), f.shape[3]))
+    for of, to in zip(shares(x.shape[2], groups), shares(f.shape[3], groups)):
+        for place, window in seen.items():
+            y[place][to] = np.tensordot(x[window][..., of], f[..., to], 3)
     return y
 
 
 def spread(x, f, stride, valid, dilation, groups):
-    """The transpose of `filtered`, computed column by column."""
+    """The transpose of `filtered`: each element is added to its window."""
     x = x.reshape(*x.shape, *(1,) * (3 - x.ndim))
     shape = [x.shape[d] * stride[d] for d in range(2)]
     if valid:
         shape = [(x.shape[d] - 1) * stride[d] + (f.shape[d] - 1) * dilation[d] + 1 for d in range(2)]
-    y = np.zeros((*shape, f.shape[2] * groups))
-    for place in np.ndindex(*y.shape):
-        one = np.zeros_like(y)
-        one[place] = 1
-        y[place] = (filtered(one, f, stride, valid, dilation, groups) * x).sum()
-    return y
+    pads, seen = cuts(shape, f.shape, stride, valid, dilation)
+    y = np.zeros((*(n + sum(pad) for n, pad in zip(shape, pads)), f.shape[2] * groups))
+    for of, to in zip(shares(x.shape[2], groups), shares(y.shape[2], groups)):
+        for place, window in seen.items():
+            y[window][..., to] += f[..., of] @ x[place][of]
+    (top, _), (left, _) = pads
+    return y[top : top + shape[0], left : left + shape[1]]
 
 
 def around(x, padding, value=0.0):

@@ -33,4 +33,12 @@ def unique(cases: list[Case]) -> list[Case]:
     return cases
 
 
+def first_rows(cases: list[Case], n: int = 1) -> set[str]:
+    """The ids of the first rows of each op: for costly tests, of what depends on the op more than on its use."""
+    found: dict[str, list[str]] = {}
+    for case in cases:
+        found.setdefault(case.id.partition("-")[0], []).append(case.id)
+    return {name for names in found.values() for name in names[:n]}
+
+
 CASES = unique(rows())

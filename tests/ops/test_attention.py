@@ -42,14 +42,16 @@ def gradients(xs, weights, **options):
 def slopes(xs, weights, **options):
     """The same gradients by differences of the formula in float64."""
     wide, found = [x.astype(np.float64) for x in xs], []
-    for x in wide:
+    for i, x in enumerate(wide):
         slope = np.zeros_like(x)
-        for at in np.ndindex(*x.shape):
+        # Queries, and columns of a matrix of bias, have one column of the value each: a whole row is changed at once.
+        by_column = i == 0 or (i == 3 and x.ndim == 2)
+        for at in range(len(x)) if by_column else np.ndindex(*x.shape):
             ends = []
             for step in (1e-6, -1e-6):
-                old = x[at]
-                x[at] = old + step
-                ends.append((attention(*wide, **options) * weights).sum())
+                old = np.copy(x[at])
+                x[at] += step
+                ends.append((attention(*wide, **options) * weights).sum(axis=0 if by_column else None))
                 x[at] = old
             slope[at] = (ends[0] - ends[1]) / 2e-6
         found.append(slope)

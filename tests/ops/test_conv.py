@@ -7,7 +7,7 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy import config
-from dynet_cy.kernels import pool
+from dynet_cy.core import engine
 
 pytestmark = pytest.mark.usefixtures("usual_threads")
 
@@ -42,14 +42,16 @@ def convolved(size: tuple[int, int, int, int, int]) -> list[np.ndarray]:
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_the_same_bits_on_any_number_of_threads(size: tuple[int, int, int, int, int]) -> None:
     config.set(threads=1)
-    before = pool.jobs()
+    before = engine.stats("kernels.pool")["jobs"]
     desired = [a.tobytes() for a in convolved(size)]
-    assert pool.jobs() == before
+    assert engine.stats("kernels.pool")["jobs"] == before
     for threads in (2, 3, 8):
         config.set(threads=threads)
-        before = pool.jobs()
+        before = engine.stats("kernels.pool")["jobs"]
         assert [a.tobytes() for a in convolved(size)] == desired
-        assert pool.jobs() >= before + 4, "forward, two gradients and the transpose are large enough to be divided"
+        assert engine.stats("kernels.pool")["jobs"] >= before + 4, (
+            "forward, two gradients and the transpose are large enough to be divided"
+        )
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)

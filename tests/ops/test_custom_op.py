@@ -11,7 +11,7 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy import profiling
-from dynet_cy.execute import accumulation
+from dynet_cy.core import engine
 
 
 def soft_forward(x, w, *, scale=1.0):
@@ -98,7 +98,7 @@ def test_shape_may_not_change_the_graph(change, raises: bool) -> None:
     x = dy.inputVector([1, 2])
     dy.cg_checkpoint()
     y = 2 * x
-    with pytest.raises(RuntimeError, match="changes_the_graph: its graph was changed while shape ran"):
+    with pytest.raises(RuntimeError, match="changes_the_graph: the graph changed while shape ran"):
         op(y)
     dy.renew_cg()
     assert dy.ones(2).value() == [1, 1]
@@ -398,7 +398,7 @@ def test_what_forward_returns(forward, error, message) -> None:
 @pytest.mark.parametrize(
     ("backward", "error", "message"),
     [
-        (None, RuntimeError, "bad has no backward"),
+        (None, RuntimeError, "bad: there is no gradient without backward"),
         (lambda d, y, a, b: d, ValueError, "bad: backward returned 1 gradient, expected 2, one for each argument"),
         (lambda d, y, a, b: (d,) * 3, ValueError, "bad: backward returned 3 gradients, expected 2"),
         (
@@ -457,6 +457,36 @@ def test_definitions(arguments, error, message) -> None:
         dy.custom_op(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("forward", "cuda", "error", "message"),
+    [
+        (lambda x: x, 3, TypeError, "cuda must be a text with kernels, or a dictionary of expressions, not int"),
+        (lambda x: x, {"y": 3}, TypeError, r"cuda\['y'\] must be a text, not int"),
+        (lambda x: x, {"dx": "dy"}, ValueError, "cuda has no expression for 'y'"),
+        (lambda x: x, {"y": "x", "dz": "dy"}, ValueError, r"for 'dz', which is none of \['y', 'dx'\]"),
+        (lambda x, y: x, {"y": "x"}, ValueError, "no argument may be called y, which is the result"),
+        (lambda x: x, "void backward(In x) {} // forward()", ValueError, "cuda has no kernel named forward"),
+        (lambda *xs: xs[0], {"y": "x"}, TypeError, "kernels in CUDA take a fixed number of arguments"),
+        (lambda x, **kw: x, {"y": "x"}, TypeError, "kernels in CUDA take a fixed number of arguments"),
+    ],
+)
+def test_kernels_in_cuda(forward, cuda, error, message) -> None:
+    with pytest.raises(error, match=f"custom_op bad: .*{message}"):
+        dy.custom_op("bad", forward, None, None, cuda=cuda)
+
+
+def test_kernels_are_for_devices() -> None:
+    """On the CPU the functions run, whatever the kernels are; only shapes and numbers are checked."""
+    op = dy.custom_op("powers", lambda x, w, *, n=2: x**n * w, cuda={"y": "this is not compiled"})
+    dy.renew_cg()
+    x = dy.inputVector([1, 2])
+    np.testing.assert_array_equal(op(x, dy.ones((1,)), n=3).npvalue(), [1, 8])
+    with pytest.raises(dy.DimensionError, match=r"powers: an expression .* but argument 1 has shape \(3,\)"):
+        op(x, dy.ones((3,)))
+    with pytest.raises(TypeError, match="powers: kernels in CUDA get n as a number, which 'no' is not"):
+        op(x, x, n="no")
+
+
 def test_calls() -> None:
     dy.renew_cg()
     x = dy.inputVector([1, 2])
@@ -486,6 +516,6 @@ def test_other_graphs_pay_nothing() -> None:
     custom = dy.custom_op("not_everywhere", lambda x: x, lambda dy_, y, x: dy_)
     for function, copied in ((dy.tanh, 0), (custom, 1), (dy.tanh, 0)):
         dy.renew_cg()
-        accumulation.reset()
+        engine.stats("execute.accumulation", reset=True)
         dy.sum_elems(function(p)).backward()  # the gradient is not zero from the second round on
-        assert accumulation.counts() == (copied if function is custom else 0)
+        assert engine.stats("execute.accumulation")["copied"] == (copied if function is custom else 0)

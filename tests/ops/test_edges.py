@@ -182,7 +182,7 @@ def test_transposed_input(graph) -> None:
     assert x.vec_value() == list(range(1, 13))
     with pytest.raises(ValueError, match=r"inputTensorTranspose: arr has 6 numbers, shape \(2, 3\) with batch size 2"):
         dy.inputTensorTranspose(np.arange(6), (2, 3), 2)
-    with pytest.raises(ValueError, match="inputTensorTranspose: arr has 2 axes"):
+    with pytest.raises(ValueError, match="inputTensorTranspose: arr must have one axis, not 2"):
         dy.inputTensorTranspose(np.ones((2, 3)))
 
 

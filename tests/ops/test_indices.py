@@ -97,7 +97,7 @@ A = np.arange(24.0).reshape(4, 3, 2) / 8
         ((slice(None), [-4]), IndexError, "Index too small: -4 < -3 along axis 1"),
         ([True, False], IndexError, "a mask of shape (2,) does not fit axes of sizes (4,)"),
         ([0.5], TypeError, "a list of indices must hold whole numbers or bools"),
-        (([0, 1], [0, 1, 2]), IndexError, "lists of an index of shapes [(2,), (3,)] do not go together"),
+        (([0, 1], [0, 1, 2]), IndexError, "index lists of shapes [(2,), (3,)] do not broadcast"),
         (([0], slice(None), [1]), TypeError, "lists and masks of an index must stand side by side"),
         ("a", TypeError, "an index must be a number, a slice, a list of numbers or bools, None, or a tuple"),
         ((0,) * 5, IndexError, "5 indices for 3 axes and the batch"),

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from table import CASES, Case
+from table import CASES, Case, first_rows
 
 import dynet_cy as dy
-from dynet_cy.execute import recompute
-from dynet_cy.graph import thrift
+from dynet_cy.core import engine
 from dynet_cy.graph.expressions import arena_bytes
 from dynet_cy.graph.expressions import reset_random_seed as set_seed
 
@@ -18,12 +17,13 @@ CALLS = 16
 STEPS = 5  # of the search for the smallest limit
 
 WITH_GRADIENT = [c for c in CASES if c.grad is not False]
+SEARCHED = first_rows(WITH_GRADIENT, 2)  # rows whose smallest limit is searched
 
 
 @pytest.fixture(autouse=True)
 def assumed() -> Iterator[None]:
     yield
-    thrift.set_ratio(1.5)
+    engine.tune("graph.thrift.percent_of_values", 150)
 
 
 class Calls:
@@ -49,7 +49,7 @@ class Calls:
     def run(self, mem: float | None = None) -> tuple[list[np.ndarray], float]:
         """The loss and the gradients of all parameters, within a limit; and the megabytes of the graph's arenas."""
         set_seed(7)
-        thrift.set_ratio(1.5)
+        engine.tune("graph.thrift.percent_of_values", 150)
         self.model.zero_gradients()
         with dy.ComputationGraph(autobatching=self.autobatching, mem=mem):
             loss = self.loss()
@@ -96,14 +96,15 @@ def test_same_bits(number: int, case: Case, rng: np.random.Generator, drops: Cal
     drops(True)
     same(calls.run()[0], expected)
     drops(False)
-    same(within_the_smallest(calls, 1.5 * taken + 0.1), expected)
+    if case.id in SEARCHED:
+        same(within_the_smallest(calls, 1.5 * taken + 0.1), expected)
 
 
 @pytest.mark.parametrize("autobatching", [0, 1])
 def test_values_are_dropped_within_the_smallest_limit(autobatching: int, rng: np.random.Generator) -> None:
     """Else the test above would check nothing."""
-    recompute.reset()
+    engine.stats("execute.recompute", reset=True)
     for case in WITH_GRADIENT[::50]:
         calls = Calls(case, case.batch_sizes()[-1], rng, autobatching)
         within_the_smallest(calls, 1.5 * calls.run()[1] + 0.1)
-    assert recompute.counts() > 0
+    assert engine.stats("execute.recompute")["nodes"] > 0

@@ -137,7 +137,7 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
         dy.parallel.save_checkpoint(tmp_path / "c", model.m, extra={"a": object()})
     with pytest.raises(TypeError, match="generators must be"):
         dy.parallel.save_checkpoint(tmp_path / "c", model.m, generators=[np.random])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="the trainer is one of another model"):
+    with pytest.raises(ValueError, match="the trainer was made for another collection"):
         dy.parallel.save_checkpoint(tmp_path / "c", model.m, Model().t)
     assert os.listdir(tmp_path) == []
 

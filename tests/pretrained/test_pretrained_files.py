@@ -279,7 +279,7 @@ WRONG = [
     (index(), "weight_map is no list"),
     (index(weight_map={"x": "../all.safetensors"}), "../all.safetensors is not the name of a file beside it"),
     (index(weight_map={"x": "none.safetensors"}), "none.safetensors"),
-    (index(weight_map={"x": "all.safetensors"}), "all.safetensors has no x, which the index lists"),
+    (index(weight_map={"x": "all.safetensors"}), "all.safetensors has no x, but the index lists it"),
     (bytes_in("tokenizer.json", b"{}"), "tokenizer.json: not a tokenizer"),
     (bytes_in("vocab.txt", b""), "vocab.txt: not a tokenizer"),
 ]

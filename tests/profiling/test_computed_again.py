@@ -13,8 +13,7 @@ from own_process import run_python
 
 import dynet_cy as dy
 from dynet_cy import profiling
-from dynet_cy.execute import recompute
-from dynet_cy.schedule import fleeting
+from dynet_cy.core import engine
 
 CALLS, CELLS, DIM, COUNT = 6, 4, 48, 8
 VALUE = 4 * DIM * COUNT
@@ -24,6 +23,10 @@ def cells(weights: dy.Parameters, x: dy.Expression, n: int = CELLS) -> dy.Expres
     for _ in range(n):
         x = dy.tanh(weights * x)
     return x
+
+
+def computed_again() -> int:
+    return engine.stats("execute.recompute")["nodes"]
 
 
 def checkpointed(weights: dy.Parameters) -> None:
@@ -48,7 +51,7 @@ def weights(collection: dy.ParameterCollection) -> dy.Parameters:
 def test_report(weights: dy.Parameters) -> None:
     """What was dropped is not among the values, and what ran again is counted as it ran."""
     checkpointed(weights)  # weights are packed
-    recompute.reset()
+    engine.stats("execute.recompute", reset=True)
     with dy.record_lines():
         checkpointed(weights)
     report = dy.memory_report()
@@ -58,7 +61,7 @@ def test_report(weights: dy.Parameters) -> None:
     assert dropped["tanh"].nodes + kept["tanh"].nodes == CALLS * CELLS
     assert dropped["tanh"].bytes == dropped["tanh"].nodes * VALUE
     assert "matmul" not in kept
-    assert sum(x.again for x in report.dropped) == recompute.counts() > 0
+    assert sum(x.again for x in report.dropped) == computed_again() > 0
     assert 0 < report.again_seconds < 60
     assert report.missing == 0
     assert "dy.checkpoint" in report.hint
@@ -67,7 +70,7 @@ def test_report(weights: dy.Parameters) -> None:
     assert origin.function == "cells"
     said = str(report)
     assert "dropped after forward" in said
-    assert f"{recompute.counts():,} values computed again" in said
+    assert f"{computed_again():,} values computed again" in said
     assert f"{CALLS * CELLS} matmul {{48,8}} " in said
     assert "test_computed_again.py" in said
     page = report._repr_html_()
@@ -79,7 +82,7 @@ def test_values_that_no_backward_reads_are_not_among_them(
     collection: dy.ParameterCollection, drops: Callable[[bool], None]
 ) -> None:
     """Their memory is used again after they have been read, and nobody computes them again."""
-    fleeting.set_least(1)
+    engine.tune("schedule.fleeting.least_of_plan", 1)
     weights, bias = collection.add_parameters((DIM, DIM)), collection.add_parameters(DIM)
 
     def layers(x: dy.Expression, n: int) -> dy.Expression:
@@ -148,12 +151,12 @@ assert (again.dropped, again.missing) == ([], 0)
 def test_profile(weights: dy.Parameters, tmp_path: Path) -> None:
     """Forward, forward again and backward are apart; text, page and timeline have all three."""
     checkpointed(weights)
-    recompute.reset()
+    engine.stats("execute.recompute", reset=True)
     with profiling.measure(timeline=True) as profile:
         checkpointed(weights)
     rows = {(row.way, row.op): row for row in profile}
     assert rows["forward", "matmul"].nodes == CALLS * CELLS
-    assert sum(row.nodes for row in profile if row.again) == recompute.counts()
+    assert sum(row.nodes for row in profile if row.again) == computed_again()
     assert rows["again", "matmul"].nodes > 0
     assert not rows["again", "matmul"].backward
     assert any(line.way == "again" and line.function == "cells" for line in profile.lines)
@@ -162,11 +165,11 @@ def test_profile(weights: dy.Parameters, tmp_path: Path) -> None:
     said = str(profile)
     assert "again matmul" in said
     assert "values that were dropped" in said
-    assert f"{recompute.counts():,} values were computed again in backward" in profile.again_hint
+    assert f"{computed_again():,} values were computed again in backward" in profile.again_hint
     assert "test_computed_again.py" in profile.again_hint
     assert "dy.checkpoint" in profile.again_hint
     assert profile.again_hint in said
-    assert sum(span.nodes for span in profile.timeline if span.kind == "again") == recompute.counts()
+    assert sum(span.nodes for span in profile.timeline if span.kind == "again") == computed_again()
     page, timeline = tmp_path / "report.html", tmp_path / "timeline.json"
     profile.save_report(page)
     profile.save_timeline(timeline)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.execute import recompute
+from dynet_cy.core import engine
 from dynet_cy.graph.expressions import autobatching, set_autobatching
 
 N, DIM, HIDDEN = 40, 6, 8
@@ -75,10 +75,10 @@ def test_same_bits(name: str, run: Callable[..., dy.Expression], dropout: float,
     """For all builders, with each number of states that are kept."""
     expected = trained(BUILDERS[name], run, dropout)
     for every in (1, 3, 6, 1000, True):
-        recompute.reset()
+        engine.stats("execute.recompute", reset=True)
         found = trained(BUILDERS[name], run, dropout, checkpoint=every)
         assert all(np.array_equal(x, y) for x, y in zip(found, expected)), every
-        again = recompute.counts()
+        again = engine.stats("execute.recompute")["nodes"]
         if every not in (1, 1000):
             assert again > 0, every
 
@@ -103,10 +103,10 @@ def test_memory() -> None:
 
 
 def test_each_node_runs_at_most_twice() -> None:
-    recompute.reset()
+    engine.stats("execute.recompute", reset=True)
     trained(BUILDERS["lstm"], transduced, 0, checkpoint=6)
     nodes = len(dy.cg())
-    assert 0 < recompute.counts() < nodes
+    assert 0 < engine.stats("execute.recompute")["nodes"] < nodes
 
 
 def test_states_can_be_asked_for() -> None:

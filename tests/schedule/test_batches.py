@@ -7,9 +7,8 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy import profiling
-from dynet_cy.execute import walk
+from dynet_cy.core import engine
 from dynet_cy.graph.nodes import nodes
-from dynet_cy.schedule import joining
 
 
 def run(strategy: int, build, collection) -> tuple[float, list[np.ndarray]]:
@@ -242,7 +241,7 @@ def test_a_parameter_among_values_in_several_passes() -> None:
     rng = np.random.default_rng(6)
     w = collection.parameters_from_numpy(rng.uniform(-0.1, 0.1, (64, 64)))
     start = collection.parameters_from_numpy(rng.uniform(-1, 1, 64))
-    least = joining.set_least_size(1000)
+    least = engine.tune("schedule.joining.least_size", 1000)
     try:
 
         def build():
@@ -257,7 +256,7 @@ def test_a_parameter_among_values_in_several_passes() -> None:
 
         check(build, collection)
     finally:
-        joining.set_least_size(least)
+        engine.tune("schedule.joining.least_size", least)
 
 
 @pytest.mark.parametrize("most", [1, 5, 64])
@@ -267,7 +266,7 @@ def test_batches_beyond_the_limit_of_an_axis(most: int) -> None:
     rng = np.random.default_rng(8)
     w = collection.parameters_from_numpy(rng.uniform(-1, 1, (8, 8)))
     table = collection.lookup_parameters_from_numpy(rng.uniform(-1, 1, (10, 8)))
-    before = walk.set_most_along(most)
+    before = engine.tune("execute.walk.most_along", most)
     try:
 
         def build():
@@ -278,4 +277,4 @@ def test_batches_beyond_the_limit_of_an_axis(most: int) -> None:
 
         check(build, collection)
     finally:
-        walk.set_most_along(before)
+        engine.tune("execute.walk.most_along", before)

@@ -14,7 +14,7 @@ import sys
 import numpy as np
 import dynet_cy as dy
 from dynet_cy import config
-from dynet_cy.execute import recompute
+from dynet_cy.core import engine
 from dynet_cy.graph.expressions import arena_bytes
 from dynet_cy.memory import arena
 
@@ -85,10 +85,10 @@ config.set(mem=(arena.used_bytes() - taken * (1 - float(sys.argv[2]))) / 2**20)
 dy.renew_cg()
 arena.give_back()
 run(program)  # what graphs take is measured
-recompute.reset()
+engine.stats("execute.recompute", reset=True)
 found = run(program)
 same = len(found) == len(expected) and all(np.array_equal(x, y) for x, y in zip(found, expected))
-print(same, recompute.counts(), sum(arena_bytes().values()) / taken)
+print(same, engine.stats("execute.recompute")["nodes"], sum(arena_bytes().values()) / taken)
 """
 
 

@@ -10,7 +10,7 @@ from limits import MB, limited, without_limit  # noqa: F401
 
 import dynet_cy as dy
 from dynet_cy import config, profiling
-from dynet_cy.graph import thrift
+from dynet_cy.core import engine
 from dynet_cy.memory import arena
 
 Program = Callable[[dy.ParameterCollection], dy.Expression]
@@ -175,7 +175,7 @@ def test_what_fits_is_not_divided() -> None:
     """Although the assumed bytes do not fit: only a pass that has run out of memory divides the next ones."""
     expected, taken = trained(scores)
     batches = dy.cg().n_batches()
-    thrift.set_ratio(30)  # wrong on purpose
+    engine.tune("graph.thrift.percent_of_values", 3000)  # wrong on purpose
     found, _ = trained(scores, 1.1 * taken / MB)
     assert dy.cg().n_batches() == batches
     for x, y in zip(found, expected):

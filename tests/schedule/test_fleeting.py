@@ -12,10 +12,9 @@ from random_graphs import Model, build
 
 import dynet_cy as dy
 from dynet_cy import config
-from dynet_cy.execute import recompute
+from dynet_cy.core import engine
 from dynet_cy.graph.expressions import arena_bytes
 from dynet_cy.memory import arena
-from dynet_cy.schedule import fleeting
 
 N = 64
 
@@ -61,7 +60,7 @@ def layers(weights: Weights, n: int) -> dy.Expression:
 def test_sums_before_an_activation_take_turns(drops: Callable[[bool], None], autobatching: int) -> None:
     taken, found = [], []
     for least in (1 << 60, 1 << 20):
-        fleeting.set_least(least)
+        engine.tune("schedule.fleeting.least_of_plan", least)
         weights = Weights(256)
         with dy.ComputationGraph(autobatching=autobatching):
             layers(weights, 100).backward()
@@ -73,7 +72,7 @@ def test_sums_before_an_activation_take_turns(drops: Callable[[bool], None], aut
 
 def test_large_values_find_room_beside_small_ones(drops: Callable[[bool], None]) -> None:
     """A small value that lies where two large ones would follow each other makes the block no longer."""
-    fleeting.set_least(0)
+    engine.tune("schedule.fleeting.least_of_plan", 0)
     n = 128
     model = dy.ParameterCollection()
     reader = dy.BiRNNBuilder(2, n, 2 * n, model, dy.VanillaLSTMBuilder)
@@ -91,14 +90,14 @@ def test_large_values_find_room_beside_small_ones(drops: Callable[[bool], None])
 
 @pytest.mark.parametrize("poison", [False, True])
 def test_small_graphs_keep_all(weights: Weights, drops: Callable[[bool], None], poison: bool) -> None:
-    fleeting.set_least(1 << 20)
-    arena.set_poison(poison)
+    engine.tune("schedule.fleeting.least_of_plan", 1 << 20)
+    engine.tune("memory.arena.poisoning", poison)
     with dy.ComputationGraph(autobatching=1) as graph:
         layers(weights, 2).value()
-        recompute.reset()
+        engine.stats("execute.recompute", reset=True)
         with contextlib.redirect_stdout(io.StringIO()):
             graph.dump()
-        assert recompute.counts() == 0
+        assert engine.stats("execute.recompute")["nodes"] == 0
 
 
 # ---- what can be asked for -----------------------------------------------------
@@ -139,7 +138,7 @@ def test_by_its_number(weights: Weights, drops: Callable[[bool], None], autobatc
     found = []
     for on in (False, True):
         drops(on)
-        recompute.reset()
+        engine.stats("execute.recompute", reset=True)
         with dy.ComputationGraph(autobatching=autobatching) as graph:
             x = weights.table[3]
             for _ in range(4):
@@ -148,7 +147,7 @@ def test_by_its_number(weights: Weights, drops: Callable[[bool], None], autobatc
             loss.backward()
             inner = node_of(graph, "affine_transform", 2)
             values = [inner.npvalue(), dy.sum_elems(node_of(graph, "affine_transform", 1) * 2.0).npvalue()]
-            assert (recompute.counts() > 0) == on
+            assert (engine.stats("execute.recompute")["nodes"] > 0) == on
             again = dy.dot_product(node_of(graph, "add", 1), inner)
             again.backward()
             found.append([*values, again.npvalue(), inner.gradient(), *weights.gradients()])
@@ -185,10 +184,10 @@ def test_a_graph_that_was_asked_keeps_all(weights: Weights, drops: Callable[[boo
     with dy.ComputationGraph(autobatching=1) as graph:
         for _ in range(3):
             graph.renew()
-            recompute.reset()
+            engine.stats("execute.recompute", reset=True)
             layers(weights, 3).backward()
             node_of(graph, "affine_transform", 30).npvalue()
-        assert recompute.counts() == 0
+        assert engine.stats("execute.recompute")["nodes"] == 0
 
 
 @pytest.mark.parametrize("autobatching", [0, 1])

@@ -9,19 +9,22 @@ import pytest
 from sum_programs import Program, Value
 
 import dynet_cy as dy
-from dynet_cy.execute import walk
+from dynet_cy.core import engine
 from dynet_cy.graph.nodes import nodes
-from dynet_cy.schedule.rewrite import rewrites
 
-gates = rewrites["gates"]
+
+def counts() -> tuple[int, int]:
+    """The sums that were changed, and the nodes that they have absorbed."""
+    found = engine.stats("schedule.rewrite.gates")
+    return found["changed"], found["absorbed"]
 
 
 @pytest.fixture(autouse=True)
 def counting():
     """Reset the counts, and switch gates on again after the test."""
-    gates.reset()
+    engine.stats("schedule.rewrite.gates", reset=True)
     yield
-    gates.set_on(True)
+    engine.tune("schedule.rewrite.gates.on", True)
     dy.renew_cg()
 
 
@@ -109,10 +112,10 @@ def test_values_and_gradients_of_all_nodes(strategy: int, form: str, batch: int)
     make, (sums, parts) = FORMS[form]
     for full in (False, True, True):
         dy.renew_cg(autobatching=strategy)
-        gates.reset()
+        engine.stats("schedule.rewrite.gates", reset=True)
         q = program(7, make, batch=batch)
         q.loss(q.outputs).backward(full=full)
-        assert gates.counts() == ((9 * sums, 9 * parts) if strategy else (0, 0))
+        assert counts() == ((9 * sums, 9 * parts) if strategy else (0, 0))
         q.check_gradients(of_nodes=full)
         q.check()
         q.check_gradients(of_nodes=full)
@@ -123,7 +126,7 @@ def test_the_same_bits_as_single_ops(form: str) -> None:
     """Gradients too, unless one has more than two contributions, which may be added in another order."""
     found = []
     for on in (True, False):
-        gates.set_on(on)
+        engine.tune("schedule.rewrite.gates.on", on)
         dy.renew_cg()
         q = program(3, FORMS[form][0])
         loss = q.loss(q.outputs)
@@ -145,10 +148,10 @@ def test_one_op_for_a_cell() -> None:
 
 def test_cells_that_follow_each_other_run_in_pieces() -> None:
     """One backward call computes the gradients of all arguments of a piece."""
-    walk.reset_pieces()
+    engine.stats("execute.walk.pieces", reset=True)
     q = program(5, lstm, cells=3)
     q.loss(q.outputs).backward()
-    assert walk.piece_counts()[0] >= 1
+    assert engine.stats("execute.walk.pieces")["batches"] >= 1
 
 
 def test_a_narrow_graph() -> None:
@@ -158,7 +161,7 @@ def test_a_narrow_graph() -> None:
     for _ in range(12):
         h = q.plus(h, product(q, "logistic", h, "tanh", h))
     q.loss([h]).backward(full=True)
-    assert gates.counts()[0] == 12
+    assert counts()[0] == 12
     q.check_gradients()
     q.check()
 
@@ -171,7 +174,7 @@ def test_an_activation_that_is_asked_for(asked: str) -> None:
     loss = q.loss(q.outputs)
     if asked == "before":
         dy.forward([gate.e, loss])
-        assert gates.counts()[1] < 4 * 5
+        assert counts()[1] < 4 * 5
     loss.backward(full=True)
     if asked == "later":
         np.testing.assert_allclose(gate.e.npvalue(), gate.v[..., 0], rtol=1e-5, atol=1e-6)
@@ -182,7 +185,7 @@ def test_a_part_that_is_used_later() -> None:
     q = program(17, lstm, cells=4)
     gate = next(x for x in q.nodes if "logistic" in repr(x.e))
     q.outputs[0].e.forward()
-    assert gates.counts()[1] >= 5  # other nodes may be computed early
+    assert counts()[1] >= 5  # other nodes may be computed early
     late = q.tanh(gate)
     q.loss([late, *q.outputs]).backward(full=True)
     q.check_gradients()
@@ -207,10 +210,10 @@ def test_what_stays() -> None:
     ):
         e = made()
         dy.sum_elems(e).forward()
-        assert gates.counts() == (0, 0)
+        assert counts() == (0, 0)
     (dy.cmult(dy.tanh(x), y) + w).forward()  # the product is absorbed, the parameter that is added is not,
     (dy.cmult(shared, y) + shared).forward()  # nor is a factor with another user
-    assert gates.counts() == (2, 2)
+    assert counts() == (2, 2)
 
 
 def test_checks_and_graphs_that_only_go_forward() -> None:
@@ -219,13 +222,13 @@ def test_checks_and_graphs_that_only_go_forward() -> None:
         q = program(19, tree)
         q.loss(q.outputs).forward()
         q.check()
-        assert gates.counts() == (0, 0)
+        assert counts() == (0, 0)
     dy.renew_cg()
     with dy.detect_anomaly():
         q = program(19, tree)
         q.loss(q.outputs).backward()
         q.check_gradients(of_nodes=False)
-    assert gates.counts() == (0, 0)
+    assert counts() == (0, 0)
 
 
 def test_checkpoints() -> None:
@@ -234,9 +237,9 @@ def test_checkpoints() -> None:
     before = dy.cmult(dy.tanh(a), b)
     dy.cg_checkpoint()
     before.forward()
-    assert gates.counts() == (0, 0)
+    assert counts() == (0, 0)
     (before + dy.cmult(dy.logistic(a), b)).forward()
-    assert gates.counts() == (1, 2)
+    assert counts() == (1, 2)
     dy.cg_revert()
     again = before + dy.cmult(dy.tanh(a), b)
     for _ in range(3):
@@ -271,8 +274,8 @@ def test_products_of_activations_are_found_where_they_are_wanted() -> None:
     plain = [dy.cmult(x[0], x[1]) + dy.cmult(x[2], x[3]) for _ in range(2)]
     gate = dy.cmult(x[0], x[1]) + dy.cmult(dy.tanh(x[2]), x[3])
     dy.forward(plain[:1])
-    assert gates.counts() == (0, 0)
+    assert counts() == (0, 0)
     dy.forward([gate, plain[1]])
-    assert gates.counts() == (2, 5)
+    assert counts() == (2, 5)
     np.testing.assert_allclose(plain[1].npvalue(), 0.5, rtol=1e-6)
     np.testing.assert_allclose(gate.npvalue(), 0.25 + 0.5 * np.tanh(0.5), rtol=1e-6)

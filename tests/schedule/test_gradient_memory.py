@@ -11,7 +11,7 @@ import pytest
 from random_graphs import Model, build
 
 import dynet_cy as dy
-from dynet_cy.graph import thrift
+from dynet_cy.core import engine
 from dynet_cy.graph.expressions import arena_bytes
 from dynet_cy.memory.arena import used_bytes
 
@@ -294,13 +294,13 @@ def test_later_values_that_do_not_fit_leave_gradients_as_they_are() -> None:
         y = x
         for _ in range(60):
             y = dy.tanh(y)
-        before = thrift.set_ratio(0.2)  # too low, so that the first plan does not fit
+        before = engine.tune("graph.thrift.percent_of_values", 20)  # too low, so that the first plan does not fit
         dy.config.set(mem=used_bytes() / 2**20 + 6)
         try:
             y.forward()
         finally:
             dy.config.set(mem=0)
-            thrift.set_ratio(before)
+            engine.tune("graph.thrift.percent_of_values", before)
         np.testing.assert_array_equal(x.gradient(), expected)
 
 

@@ -8,7 +8,7 @@ from random_graphs import Model, build
 
 import dynet_cy as dy
 from dynet_cy import profiling
-from dynet_cy.schedule import joining
+from dynet_cy.core import engine
 
 DIM = 8
 
@@ -16,9 +16,8 @@ DIM = 8
 @pytest.fixture(autouse=True)
 def small_matrices_too():
     """Join products with matrices of any size."""
-    before = joining.set_least_size(1)
-    yield
-    joining.set_least_size(before)
+    with engine.tuned({"schedule.joining.least_size": 1}):
+        yield
     dy.renew_cg()
 
 
@@ -57,9 +56,9 @@ def gradients(layers: Layers, program, strategy: int) -> tuple[list[np.ndarray],
     """Gradients of a program that requests values, and the numbers of joined calls and of their batches."""
     dy.renew_cg(autobatching=strategy)
     loss = program()
-    joining.reset()
+    engine.stats("schedule.joining", reset=True)
     loss.backward()
-    return layers.gradients(), joining.counts()
+    return layers.gradients(), tuple(engine.stats("schedule.joining").values())
 
 
 def check(layers: Layers, program) -> tuple[int, int]:
@@ -270,9 +269,9 @@ def test_small_matrices_are_not_joined(layers: Layers) -> None:
     def program():
         return dy.esum([dy.squared_norm(asked(layers.layer(layers.table[k]))) for k in range(5)])
 
-    joining.set_least_size(DIM * DIM + 1)
+    engine.tune("schedule.joining.least_size", DIM * DIM + 1)
     assert check(layers, program) == (0, 0)
-    joining.set_least_size(DIM * DIM)
+    engine.tune("schedule.joining.least_size", DIM * DIM)
     assert check(layers, program) == (1, 5)
 
 

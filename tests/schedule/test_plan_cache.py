@@ -10,17 +10,17 @@ from random_graphs import Model, build
 
 import dynet_cy as dy
 from dynet_cy import profiling
+from dynet_cy.core import engine
 from dynet_cy.schedule import plan as plan_cache
 
 
 @pytest.fixture(autouse=True)
 def defaults():
     """Restore limits and hashes after the test."""
-    before = plan_cache.set_limits(64, 1 << 24)
-    plan_cache.reset()
-    yield
-    plan_cache.set_limits(*before)
-    plan_cache.set_hash_mask(2**64 - 1)
+    at_first = {"most_plans": 64, "most_bytes": 1 << 24, "hash_mask": 2**64 - 1}
+    with engine.tuned({f"schedule.plan.{name}": value for name, value in at_first.items()}):
+        engine.stats("schedule.plan", reset=True)
+        yield
     dy.renew_cg()
 
 
@@ -37,45 +37,49 @@ def run(m: Model, strategy: int, structure: int, numbers: int) -> tuple[float, l
     return value, m.gradients()
 
 
+def made_and_reused() -> tuple[int, int]:
+    found = engine.stats("schedule.plan")
+    return found["made"], found["reused"]
+
+
 def counted(work) -> tuple[int, int]:
     """The numbers of schedules that some work makes and reuses."""
-    plan_cache.reset()
+    engine.stats("schedule.plan", reset=True)
     work()
-    return plan_cache.counts()
+    return made_and_reused()
 
 
 @pytest.mark.parametrize("mask", [2**64 - 1, 3, 0], ids=["hashes", "many collisions", "all collide"])
 @pytest.mark.parametrize("strategy", [1, 2])
 def test_same_numbers(model: Model, strategy: int, mask: int) -> None:
     """Structures in random order, each several times with different values."""
-    plan_cache.set_hash_mask(mask)
+    engine.tune("schedule.plan.hash_mask", mask)
     rng = np.random.default_rng(5)
     cases = [(int(s), int(n)) for s, n in zip(rng.integers(0, 12, 90), rng.integers(0, 1000, 90))]
-    plan_cache.set_limits(0, 0)
-    desired = [run(model, strategy, *case) for case in cases]
-    plan_cache.set_limits(64, 1 << 24)
+    with engine.tuned({"schedule.plan.most_plans": 0}):
+        desired = [run(model, strategy, *case) for case in cases]
     with dy.ComputationGraph():
-        plan_cache.reset()
+        engine.stats("schedule.plan", reset=True)
         for case, (value, gradients) in zip(cases, desired):
             got, got_gradients = run(model, strategy, *case)
             assert got == value
             for g, want in zip(got_gradients, gradients):
                 np.testing.assert_array_equal(g, want)
-        made, reused = plan_cache.counts()
+        made, reused = made_and_reused()
     assert reused > 40
     assert made + reused <= 90  # narrow graphs are not scheduled
 
 
 def test_used_from_the_third_time_on(model: Model) -> None:
     with dy.ComputationGraph() as graph:
-        plan_cache.reset()
+        engine.stats("schedule.plan", reset=True)
         for k in range(6):
             run(model, 1, 3, k)
-        assert plan_cache.counts() == (2, 4)
+        assert made_and_reused() == (2, 4)
         assert plan_cache.cached_in(graph)[0] == 1
         run(model, 2, 3, 0)  # another way to schedule
         run(model, 1, 4, 0)  # another structure
-        assert plan_cache.counts() == (4, 4)
+        assert made_and_reused() == (4, 4)
 
 
 def columns(widths: list[int], scales: list[float] | None = None):
@@ -119,18 +123,18 @@ ALIKE = {
 @pytest.mark.parametrize("what", ALIKE)
 def test_what_differs_is_scheduled_anew(model: Model, what: str) -> None:
     """Graphs with equal hashes that differ in one respect, and so in how they batch, do not share a plan."""
-    plan_cache.set_hash_mask(0)
+    engine.tune("schedule.plan.hash_mask", 0)
     desired = []
     for make in ALIKE[what]:
         dy.renew_cg(autobatching=0)
         desired.append(make(model).value())
     for order in ((0, 1), (1, 0)):
         with dy.ComputationGraph() as graph:
-            plan_cache.reset()
+            engine.stats("schedule.plan", reset=True)
             for k in order * 3:
                 graph.renew(autobatching=1)
                 assert ALIKE[what][k](model).value() == pytest.approx(desired[k], rel=1e-6)
-            made, reused = plan_cache.counts()
+            made, reused = made_and_reused()
             assert made in (2, 3)
             assert made + reused == 6
 
@@ -138,18 +142,18 @@ def test_what_differs_is_scheduled_anew(model: Model, what: str) -> None:
 @pytest.mark.parametrize("alternating", [2, 3, 4])
 def test_structures_whose_hashes_are_near_are_cached(model: Model, alternating: int) -> None:
     """Structures that alternate are cached, though the hashes seen last are kept by their low bits only."""
-    plan_cache.set_hash_mask(~0xFFFF & (2**64 - 1))
+    engine.tune("schedule.plan.hash_mask", ~0xFFFF & (2**64 - 1))
     with dy.ComputationGraph() as graph:
         for _ in range(3):
-            plan_cache.reset()
+            engine.stats("schedule.plan", reset=True)
             for i in range(alternating):
                 graph.renew(autobatching=1)
                 dy.esum([dy.tanh(model.w * model.table[j]) for j in range(i + 2)]).value()
-        assert plan_cache.counts() == (0, alternating)
+        assert made_and_reused() == (0, alternating)
 
 
 def test_which_nodes_are_computed_matters(model: Model) -> None:
-    plan_cache.set_hash_mask(0)
+    engine.tune("schedule.plan.hash_mask", 0)
     values = []
     for k in range(8):
         dy.renew_cg(autobatching=1 if k else 0)
@@ -199,14 +203,14 @@ def test_new_inputs_in_the_same_graph(model: Model) -> None:
     dy.renew_cg(autobatching=1)
     x = dy.inputVector(np.zeros(6))
     loss = dy.esum([dy.squared_norm(dy.tanh(model.w * x * float(k))) for k in range(5)])
-    plan_cache.reset()
+    engine.stats("schedule.plan", reset=True)
     for k in range(5):
         x.set([k] * 6)
         w = model.w.as_array()
         got = loss.value(recalculate=True)
         want = sum((np.tanh(float(j) * (w @ np.full(6, k))) ** 2).sum() for j in range(5))
         assert got == pytest.approx(want, rel=1e-5)
-    assert plan_cache.counts() == (2, 3)
+    assert made_and_reused() == (2, 3)
 
 
 def test_limits() -> None:
@@ -215,7 +219,7 @@ def test_limits() -> None:
         columns([n, n + 1, n + 2]).value()
 
     with dy.ComputationGraph() as graph:
-        plan_cache.set_limits(3, 1 << 20)
+        engine.tune("schedule.plan.most_plans", 3)
         for n in [1, 1, 2, 2, 3, 3, 1, 4, 4]:  # 2 was used least recently
             use(graph, n)
         assert plan_cache.cached_in(graph)[0] == 3
@@ -224,11 +228,12 @@ def test_limits() -> None:
         assert counted(lambda: [use(graph, n) for n in (2, 1)]) == (1, 1)
         count, size = plan_cache.cached_in(graph)
         assert count == 3
-        plan_cache.set_limits(64, size // 3 + 10)
+        engine.tune("schedule.plan.most_plans", 64)
+        engine.tune("schedule.plan.most_bytes", size // 3 + 10)
         use(graph, 9)
         use(graph, 9)
         assert plan_cache.cached_in(graph)[0] == 1
-        plan_cache.set_limits(64, 10)
+        engine.tune("schedule.plan.most_bytes", 10)
         use(graph, 8)
         use(graph, 8)  # too large for the cache
         assert counted(lambda: use(graph, 8)) == (1, 0)
@@ -261,7 +266,7 @@ def test_threads(model: Model) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
-    assert plan_cache.counts()[1] > 100
+    assert engine.stats("schedule.plan")["reused"] > 100
 
 
 def build_value(m: Model, strategy: int, structure: int, numbers: int) -> float:

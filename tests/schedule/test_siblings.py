@@ -11,10 +11,11 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy import config, profiling
+from dynet_cy.core import engine
 from dynet_cy.graph.expressions import random_state, set_random_state
 from dynet_cy.graph.expressions import reset_random_seed as set_seed
 from dynet_cy.memory import arena
-from dynet_cy.schedule import plan, siblings
+from dynet_cy.schedule import siblings
 
 WIDTH = 12  # examples that advance in step
 
@@ -186,10 +187,10 @@ def test_several_kinds_in_turns() -> None:
 def test_plans_are_cached() -> None:
     net = Net()
     learn(net)
-    plan.reset()
+    engine.stats("schedule.plan", reset=True)
     dy.renew_cg()
     net.in_step(10)
-    made, reused = plan.counts()
+    made, reused = tuple(engine.stats("schedule.plan").values())
     assert made == 0
     assert reused == 10
 

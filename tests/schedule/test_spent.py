@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.execute import recompute
+from dynet_cy.core import engine
 from dynet_cy.graph.expressions import arena_bytes
 
 CLASSES, N, STEPS = 3000, 64, 12
@@ -106,13 +106,13 @@ def test_values_by_number(drops: Switch, autobatching: int) -> None:
     found = []
     for on in (False, True):
         drops(on)
-        recompute.reset()
+        engine.stats("execute.recompute", reset=True)
         model = Model()
         with dy.ComputationGraph(autobatching=autobatching) as graph:
             model.loss().backward()
             found.append([node_of(graph, "affine_transform", i).npvalue() for i in (1, 5, STEPS + 2, 2 * STEPS - 1)])
             found[-1] += [node_of(graph, "affine_transform", 2 * STEPS - 2).gradient(), *model.gradients()]
-        assert (recompute.counts() > 0) == on
+        assert (engine.stats("execute.recompute")["nodes"] > 0) == on
     same(*found)
 
 
@@ -127,12 +127,12 @@ def test_backward_twice(drops: Switch, autobatching: int) -> None:
         with dy.ComputationGraph(autobatching=autobatching) as graph:
             for again in (False, True):
                 graph.renew()
-                recompute.reset()
+                engine.stats("execute.recompute", reset=True)
                 loss = model.loss()
                 for _ in range(2):
                     loss.backward()
                     found[-1] += model.gradients()
-                assert (recompute.counts() > 0) == (on and not again)
+                assert (engine.stats("execute.recompute")["nodes"] > 0) == (on and not again)
     same(*found)
 
 
@@ -164,7 +164,7 @@ def test_what_another_loss_needs_is_not_spent(drops: Switch, autobatching: int) 
     found = []
     for on in (False, True):
         drops(on)
-        recompute.reset()
+        engine.stats("execute.recompute", reset=True)
         model = Model()
         with dy.ComputationGraph(autobatching=autobatching):
             states = model.states()
@@ -177,7 +177,7 @@ def test_what_another_loss_needs_is_not_spent(drops: Switch, autobatching: int) 
             model.b.set_value(np.ones(N))
             second.backward()
             found[-1] += model.gradients()
-        assert recompute.counts() == 0
+        assert engine.stats("execute.recompute")["nodes"] == 0
     same(*found)
 
 

@@ -9,18 +9,22 @@ import pytest
 from sum_programs import ORDERS, Program, recurrent
 
 import dynet_cy as dy
+from dynet_cy.core import engine
 from dynet_cy.graph.nodes import nodes
-from dynet_cy.schedule.rewrite import rewrites
 
-sums = rewrites["sums"]
+
+def counts() -> tuple[int, int]:
+    """The sums that were changed, and the nodes that they have absorbed."""
+    found = engine.stats("schedule.rewrite.sums")
+    return found["changed"], found["absorbed"]
 
 
 @pytest.fixture(autouse=True)
 def counting():
     """Reset the counts, and switch sums on again after the test."""
-    sums.reset()
+    engine.stats("schedule.rewrite.sums", reset=True)
     yield
-    sums.set_on(True)
+    engine.tune("schedule.rewrite.sums.on", True)
     dy.renew_cg()
 
 
@@ -71,11 +75,11 @@ def test_products_that_run_at_once_still_do(order: str) -> None:
     }
     for strategy, expected in ((0, plain), (1, batched), (2, batched)):
         dy.renew_cg(autobatching=strategy)
-        sums.reset()
+        engine.stats("schedule.rewrite.sums", reset=True)
         q = recurrent(3, order, (3, 2, 4))
         q.loss(q.outputs).backward(full=True)
         q.check_gradients()
-        assert sums.counts() == expected[order]
+        assert counts() == expected[order]
         called = Counter(n.batch for n in nodes(dy.cg()) if n.op in ("matmul", "affine_transform") and n.computed)
         assert max(called.values()) == (steps if strategy else 1)
 
@@ -84,7 +88,7 @@ def test_one_call_for_a_sum(strategy: int) -> None:
     W, b, x, expected = layer()
     y = W * x + b
     np.testing.assert_allclose(y.npvalue(), expected, rtol=1e-5, atol=1e-6)
-    assert sums.counts() == (1, 1)
+    assert counts() == (1, 1)
     assert [n.op for n in nodes(dy.cg()) if n.computed and n.args] == ["affine_transform"]
 
 
@@ -92,10 +96,10 @@ def test_batches_of_short_vectors_stay() -> None:
     """For short vectors, looking for sums would take longer than it saves."""
     for autobatching, m, expected in ((1, 8, (0, 0)), (0, 8, (1, 1)), (1, M, (1, 1))):
         dy.renew_cg(autobatching=autobatching)
-        sums.reset()
+        engine.stats("schedule.rewrite.sums", reset=True)
         W, b, x, _ = layer(m)
         (W * x + b).forward()
-        assert sums.counts() == expected
+        assert counts() == expected
 
 
 def test_a_product_that_is_asked_for(strategy: int) -> None:
@@ -104,14 +108,14 @@ def test_a_product_that_is_asked_for(strategy: int) -> None:
     product = W * x
     y = product + b
     dy.forward([product, y])
-    assert sums.counts() == (0, 0)
+    assert counts() == (0, 0)
     np.testing.assert_allclose(y.npvalue(), expected, rtol=1e-5, atol=1e-6)
     dy.renew_cg()
     W, b, x, expected = layer()
     product = W * x
     y = product + b
     y.forward()
-    assert sums.counts() == (1, 1)
+    assert counts() == (1, 1)
     np.testing.assert_allclose(product.npvalue() + b.as_array(), expected, rtol=1e-5, atol=1e-6)
     late = dy.sum_elems(dy.square(product)) + dy.sum_elems(y)
     for full in (False, True):
@@ -125,7 +129,7 @@ def test_a_product_with_another_user_stays(strategy: int) -> None:
     product = W * x
     y = product + b
     dy.sum_elems(y + dy.tanh(product)).forward()
-    assert sums.counts() == (0, 0)
+    assert counts() == (0, 0)
 
 
 def test_the_same_product_twice_stays(strategy: int) -> None:
@@ -133,7 +137,7 @@ def test_the_same_product_twice_stays(strategy: int) -> None:
     product = W * x
     y = product + product
     np.testing.assert_allclose(y.npvalue(), 2 * (expected - b.as_array()), rtol=1e-5, atol=1e-6)
-    assert sums.counts() == (0, 0)
+    assert counts() == (0, 0)
 
 
 def test_products_of_other_matrices_stay(strategy: int) -> None:
@@ -141,7 +145,7 @@ def test_products_of_other_matrices_stay(strategy: int) -> None:
     m = dy.inputTensor(np.ones((M, 4)))
     (m * x + b).forward()
     (dy.tanh(m) * x + b).forward()
-    assert sums.counts() == (0, 0)
+    assert counts() == (0, 0)
 
 
 def test_products_that_are_broadcast_stay(strategy: int) -> None:
@@ -162,7 +166,7 @@ def test_products_that_are_broadcast_stay(strategy: int) -> None:
     np.testing.assert_allclose(y.npvalue(), W.as_array() @ np.ones((4, M)) + np.arange(M), rtol=1e-5, atol=1e-6)
     y = W * columns + dy.inputTensor(np.ones((1, 2)))
     np.testing.assert_allclose(y.npvalue(), W.as_array() @ np.ones((4, 2)) + 1, rtol=1e-5, atol=1e-6)
-    assert sums.counts() == (0, 0)
+    assert counts() == (0, 0)
 
 
 def test_matrices_and_batches(strategy: int) -> None:
@@ -173,7 +177,7 @@ def test_matrices_and_batches(strategy: int) -> None:
     product = np.einsum("mk,knb->mnb", W.as_array(), x)
     np.testing.assert_allclose(y.npvalue(), product + b.as_array()[:, None, None], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(m.npvalue(), product + 1, rtol=1e-5, atol=1e-6)
-    assert sums.counts() == (2, 2)
+    assert counts() == (2, 2)
     dy.sum_batches(dy.sum_elems(y) + dy.sum_elems(m)).backward(full=True)
     np.testing.assert_allclose(W.grad_as_array(), np.tile(2 * x.sum((1, 2)), (M, 1)), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(b.grad_as_array(), [6] * M)
@@ -185,14 +189,14 @@ def test_checks_see_each_node(strategy: int, order: str) -> None:
         q = recurrent(5, order)
         q.loss(q.outputs).backward(full=True)
         q.check_gradients()
-    assert sums.counts() == (0, 0)
+    assert counts() == (0, 0)
     dy.renew_cg(check_validity=True)
     q = recurrent(5, order)
     q.loss(q.outputs).forward()
-    assert sums.counts() == (0, 0)
+    assert counts() == (0, 0)
     dy.renew_cg(immediate_compute=True)
     recurrent(5, order)
-    assert sums.counts() == (0, 0)
+    assert counts() == (0, 0)
 
 
 def test_checkpoints(strategy: int) -> None:
@@ -201,11 +205,11 @@ def test_checkpoints(strategy: int) -> None:
     before = W * x + b
     dy.cg_checkpoint()
     np.testing.assert_allclose(before.npvalue(), expected, rtol=1e-5, atol=1e-6)
-    assert sums.counts() == (0, 0)
+    assert counts() == (0, 0)
     product = W * x
     after = product + b + before
     np.testing.assert_allclose(after.npvalue(), 2 * expected, rtol=1e-5, atol=1e-6)
-    assert sums.counts()[0] == 1
+    assert counts()[0] == 1
     dy.cg_revert()
     again = dy.tanh(W * x + b)
     np.testing.assert_allclose(again.npvalue(), np.tanh(expected), rtol=1e-5, atol=1e-6)
@@ -228,7 +232,7 @@ def test_nodes_that_take_the_numbers_of_dropped_ones(strategy: int) -> None:
     b.expr(True)
     dy.cg_checkpoint()
     (W * x + b).forward()
-    assert sums.counts() == (1, 1)
+    assert counts() == (1, 1)
     dy.cg_revert()
     first, second = dy.tanh(b), dy.square(b)  # the numbers of the product and of the sum
     dy.sum_elems(first + 2 * second).backward(full=True)
@@ -269,7 +273,7 @@ def test_forward_only(strategy: int, held: bool) -> None:
     for _ in range(steps):
         a = np.tanh(W.as_array().astype(float) @ a + b.as_array())
     np.testing.assert_allclose(found, a, rtol=1e-4, atol=1e-5)
-    assert sums.counts() == (0, 0) if held else sums.counts()[0] > 2000
+    assert counts() == (0, 0) if held else counts()[0] > 2000
     for product, y in kept[:5]:
         np.testing.assert_allclose(product.npvalue() + b.as_array(), y.npvalue(), rtol=1e-5, atol=1e-6)
     assert len(dy.cg()) < 5000
@@ -312,7 +316,7 @@ def test_kept_plans_do_the_same_to_the_last_bit() -> None:
 def test_sums_as_they_were_made_give_the_same(strategy: int) -> None:
     found = []
     for on in (True, False):
-        sums.set_on(on)
+        engine.tune("schedule.rewrite.sums.on", on)
         dy.renew_cg(autobatching=strategy)
         q = recurrent(17, "wub", (4,) * 18)
         q.loss(q.outputs).backward(full=True)
@@ -334,7 +338,7 @@ def test_sums_of_sums(strategy: int) -> None:
         inner.append(total)
     out = q.tanh(total)
     q.loss([out]).backward(full=True)
-    assert sums.counts() == (1, 9)
+    assert counts() == (1, 9)
     q.check_gradients()
     for s in inner:
         np.testing.assert_allclose(s.e.npvalue(), s.v[..., 0], rtol=1e-5, atol=1e-6)

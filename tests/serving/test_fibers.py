@@ -507,7 +507,7 @@ def test_wrong_arguments() -> None:
         yield dy.batched_map(halvings, [1])
 
     dy.renew_cg()
-    with pytest.raises(RuntimeError, match="not one of its items that called"):
+    with pytest.raises(RuntimeError, match="the caller is not one of its items"):
         dy.batched_map(halvings, items())
 
 

@@ -440,7 +440,7 @@ def test_whatever_a_function_raises_is_its_caller_s_alone(kind: type[BaseExcepti
 
 def test_stop_iteration_reaches_tasks(server: dy.Server) -> None:
     server.reload(lambda: next(iter([])))
-    with pytest.raises(RuntimeError, match="the function has raised StopIteration"):
+    with pytest.raises(RuntimeError, match="the function raised StopIteration"):
         asyncio.run(server.call_async(deadline=600))
 
 

@@ -386,7 +386,7 @@ def test_interrupted_at_any_time() -> None:
 
 def test_wrong_classes() -> None:
     m = dy.ParameterCollection()
-    with pytest.raises(TypeError, match="derived from, with a method step"):
+    with pytest.raises(TypeError, match="derive a class from it, with a method step"):
         dy.PythonTrainer(m)
     for names in ("mean", ["mean"], ("mean", "mean"), (1,)):
         with pytest.raises(TypeError, match="must be a tuple of different strings"):

@@ -84,7 +84,7 @@ def test_errors(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="EarlyStopping: patience must be at least 1, not 0"):
         dy.EarlyStopping(model.m, patience=0)
     stopping = dy.EarlyStopping(model.m)
-    with pytest.raises(RuntimeError, match="no value has been reported yet"):
+    with pytest.raises(RuntimeError, match="no number has been reported yet"):
         stopping.reload()
     with pytest.raises(TypeError, match="EarlyStopping.report: value must be a number, not 'good'"):
         stopping.report("good")  # type: ignore[arg-type]

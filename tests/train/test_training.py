@@ -76,7 +76,7 @@ def test_a_score_is_needed(model: dy.ParameterCollection) -> None:
     assert repr(epoch) == "<Epoch 1 of 1: 0 items>"
     epoch.add(0.25, 2)
     assert repr(epoch) == "<Epoch 1 of 1: loss 0.2500, 2 items>"
-    with pytest.raises(ValueError, match="a score is needed"):
+    with pytest.raises(ValueError, match="pass a score"):
         epoch.report()
     with pytest.raises(ValueError, match='"loss" is that of training'):
         epoch.report(loss=0.5)
@@ -322,5 +322,5 @@ def test_every_so_many_updates() -> None:
         passed.append(run.every(4))
         update()
     assert passed == [True, True, False, True]  # after 7, 9, 11 and 13 updates
-    with pytest.raises(ValueError, match=r"Training\.every: a number of at least 1 is needed, not 0"):
+    with pytest.raises(ValueError, match=r"Training\.every: updates must be at least 1, not 0"):
         run.every(0)

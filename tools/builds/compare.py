@@ -1,4 +1,4 @@
-"""Two builds side by side: what differs to the bit, and what costs more.
+"""Compares two builds: results that differ in any bit, and costs that grew.
 
     python tools/builds/compare.py OLD NEW [--parts NAME ...] [--poison]
 

@@ -1,4 +1,4 @@
-"""What one build computes and costs, a line of JSON for each: what `compare.py` beside it lays side by side.
+"""Measures one build: a line of JSON for each result and cost, for `compare.py`.
 
     python tools/builds/measure.py PART
 

@@ -13,7 +13,8 @@ from collections.abc import Callable
 import numpy as np
 
 import dynet_cy as dy
-from dynet_cy.gpu.driver import counts, device_name, synchronize
+from dynet_cy.core import engine
+from dynet_cy.gpu.driver import device_name, synchronize
 from dynet_cy.graph.expressions import set_default_device
 
 EMULATED = False
@@ -82,9 +83,9 @@ def main() -> None:
                 loss.backward()
                 synchronize(0)
 
-            before = counts(0)
+            before = engine.stats("gpu.0")
             products()
-            after = counts(0)
+            after = engine.stats("gpu.0")
             launches = after["launches"] + after["products"] - before["launches"] - before["products"]
             row(f"W {m}x{k}, {columns} products and their gradients, {name}", best(products), f"{launches} launches")
     set_default_device(0)

@@ -1,4 +1,4 @@
-"""Rounds with processes of their own: fresh ones, jobs, ones that save beside another or end in odd ways."""
+"""Rounds with extra processes: fresh ones, jobs, concurrent saving, unusual ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random programs, for dynet_cy and in float64 for NumPy; their models; how results are compared; alarms."""
+"""Random programs for dynet_cy and, in float64, for NumPy; models, comparison of results, alarms."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Numpy:
 
 
 class Engine:
-    """The same operations in dynet_cy, on the device of the model."""
+    """The operations of `Numpy` in dynet_cy, on the device of the model."""
 
     def __init__(self, model):
         self.model = model

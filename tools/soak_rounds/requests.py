@@ -1,4 +1,4 @@
-"""Rounds of several requests of one graph: of new, computed and dropped values, and of losses that share batches.
+"""Rounds with several requests in one graph: new, computed and dropped values, and losses that share batches.
 
 Each request is compared with the same one as the first of a graph without batching, limits and dropped values.
 """
@@ -61,7 +61,7 @@ class Plain:
 
 
 class Tried(Plain):
-    """The same, with all requests, and with what a random program has of batching and dropping."""
+    """A program with all requests, and with batching and dropping as in a random program."""
 
     def settings(self, rng):
         return {"checkpoint": (2, True, 2, 3)[rng.integers(4)]}

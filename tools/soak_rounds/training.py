@@ -1,4 +1,4 @@
-"""Rounds of training: rules, groups, processes that go on from files, frozen parameters, GPUs."""
+"""Rounds on training: rules, groups, resumed processes, frozen parameters, GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds of values and gradients: schedules, plans, anomalies, lack of memory, reverts, mistakes, builders, changes."""
+"""Rounds on values and gradients: schedules, plans, anomalies, lack of memory, reverts, mistakes, builders."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import gc
 import numpy as np
 
 import dynet_cy as dy
+from dynet_cy.core import engine
 from dynet_cy.memory import arena
-from dynet_cy.schedule import plan as plan_cache
 from soak_rounds.programs import (
     ROWS,
     Changed,
@@ -54,12 +54,15 @@ def cached_plans(rng):
     for k in range(5):
         numbers = int(rng.integers(1 << 30))
         if k == 2:
-            plan_cache.reset()
+            engine.stats("schedule.plan", reset=True)
         loss = model.loss(seed, numbers, autobatching=1 + k % 2 if k < 2 else 1)
         close(loss.value(), program(Numpy(model.values()), seed, numbers), f"value of repetition {k}")
         loss.backward()
         trainer.update()
-    check(plan_cache.counts()[0] <= 1, f"a structure was scheduled {plan_cache.counts()[0]} times more")
+    check(
+        engine.stats("schedule.plan")["made"] <= 1,
+        f"a structure was scheduled {engine.stats('schedule.plan')['made']} times more",
+    )
 
 
 def anomalies(rng):

@@ -45,7 +45,6 @@ static struct {
     atomic_int n_asleep;
     atomic_int ending;
     atomic_int waiting;         /* the owner waits for `done` */
-    atomic_uint jobs;           /* counts the jobs */
 
     /* The job. It does not change while any part of it is not done, so those who have taken a part may read it. */
     _Alignas(CACHE_LINE) void (*run)(void *job, size_t part);
@@ -60,12 +59,14 @@ static struct {
           .done = PTHREAD_COND_INITIALIZER,
           .n_threads = 1};
 
+_Atomic uint64_t dy_pool_jobs, dy_background_runs;
+
 /* How far thread 1 is from those that own jobs. */
-static atomic_int far_from = FAR_NS;
+_Atomic uint64_t dy_pool_far_from = FAR_NS, dy_pool_measurements;
 static struct {
     _Alignas(CACHE_LINE) atomic_uint ping; /* it answers by making pong the same */
     _Alignas(CACHE_LINE) atomic_uint pong;
-    _Alignas(CACHE_LINE) atomic_int far;
+    _Alignas(CACHE_LINE) _Atomic uint64_t took; /* nanoseconds for both */
     atomic_llong measured;      /* when; 0: never */
 } distance;
 
@@ -75,7 +76,6 @@ static struct {
     atomic_int offered;         /* perhaps there is some to do */
     atomic_int inside;          /* a thread of ours does it */
     atomic_int paused;          /* none may begin, and the one inside is to leave */
-    atomic_uint runs;           /* counts what threads of ours did */
     void (*run)(void *work);
     void *work;
     uint64_t control;
@@ -256,7 +256,7 @@ static void do_background(void) {
     if (!is_background() || !atomic_compare_exchange_strong(&background.inside, &nobody, 1)) return;
     while (!atomic_load(&background.paused) && atomic_exchange(&background.offered, 0)) {
         set_control(background.control);
-        atomic_fetch_add(&background.runs, 1);
+        atomic_fetch_add(&dy_background_runs, 1);
         background.run(background.work);
     }
     atomic_store(&background.inside, 0);
@@ -334,8 +334,6 @@ void dy_pool_set_threads(int threads, int cpus) {
 
 int dy_pool_threads(void) { return atomic_load(&n_wanted); }
 
-unsigned dy_pool_jobs(void) { return atomic_load(&pool.jobs); }
-
 void dy_pool_stop(void) {
     pthread_mutex_lock(&pool.owned);
     end_threads();
@@ -389,21 +387,15 @@ static void measure_distance(void) {
         took = now() - begun;
         if (took < least) least = took;
     }
-    atomic_store(&distance.far, least >= atomic_load(&far_from));
+    atomic_store(&distance.took, least);
     atomic_store(&distance.measured, now());
+    atomic_fetch_add(&dy_pool_measurements, 1);
 }
-
-void dy_pool_set_far(int nanoseconds) {
-    atomic_store(&far_from, nanoseconds);
-    atomic_store(&distance.far, 0);
-    atomic_store(&distance.measured, 0);
-}
-
-int dy_pool_measured(void) { return atomic_load(&distance.measured) != 0; }
 
 int dy_pool_far(void) {
-    return !atomic_load_explicit(&far_from, memory_order_relaxed) ||
-           (atomic_load_explicit(&distance.far, memory_order_relaxed) &&
+    uint64_t from = atomic_load_explicit(&dy_pool_far_from, memory_order_relaxed);
+    return !from ||
+           (atomic_load_explicit(&distance.took, memory_order_relaxed) >= from &&
             now() - atomic_load_explicit(&distance.measured, memory_order_relaxed) < FAR_FOR_NS);
 }
 
@@ -419,7 +411,7 @@ void dy_pool_run(int threads, size_t parts, void (*run)(void *job, size_t part),
     pool.control = control();
     atomic_store(&pool.of, threads);
     atomic_store(&pool.finished, 0);
-    atomic_fetch_add(&pool.jobs, 1);
+    atomic_fetch_add(&dy_pool_jobs, 1);
     atomic_store(&pool.left, parts); /* last: threads that see it begin */
     if (atomic_load(&pool.n_asleep)) wake(threads);
     do_parts();
@@ -442,8 +434,6 @@ void dy_background_offer(int wakes) {
     atomic_store(&background.offered, 1);
     if (wakes && atomic_load(&pool.n_asleep) && !atomic_load(&background.inside)) wake(2);
 }
-
-unsigned dy_background_runs(void) { return atomic_load(&background.runs); }
 
 int dy_background_paused(void) { return atomic_load_explicit(&background.paused, memory_order_relaxed); }
 

@@ -8,6 +8,7 @@
 #define DYNET_CY_POOL_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum { DY_MOST_THREADS = 1024 };
 
@@ -19,7 +20,7 @@ void dy_pool_set_threads(int threads, int cpus);
 int dy_pool_threads(void);
 
 /* The number of jobs so far. */
-unsigned dy_pool_jobs(void);
+extern _Atomic uint64_t dy_pool_jobs;
 
 /* Ends the threads; they are made again when needed. */
 void dy_pool_stop(void);
@@ -52,12 +53,11 @@ int dy_pool_acquire(int most, int most_awake);
  * so that only large jobs gain. */
 int dy_pool_far(void);
 
-/* Sets from how many nanoseconds for a message and its answer on they count as such, and forgets what was measured. 0:
- * they always do. */
-void dy_pool_set_far(int nanoseconds);
+/* From how many nanoseconds for a message and its answer on they count as such; 0: they always do. */
+extern _Atomic uint64_t dy_pool_far_from;
 
-/* Whether a message and its answer have been measured since: jobs do when the other thread looks for work meanwhile. */
-int dy_pool_measured(void);
+/* How often these have been measured: jobs do when the other thread looks for work meanwhile. */
+extern _Atomic uint64_t dy_pool_measurements;
 
 /* Calls run(job, 0) ... run(job, parts - 1) on that many threads, in any order, and returns when all have returned. */
 void dy_pool_run(int threads, size_t parts, void (*run)(void *job, size_t part), void *job);
@@ -76,6 +76,6 @@ void dy_background_resume(void);
 void dy_background_release(void);
 
 /* How often a thread of ours has called `run`. */
-unsigned dy_background_runs(void);
+extern _Atomic uint64_t dy_background_runs;
 
 #endif

@@ -3,9 +3,10 @@
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from dynet_cy.extension cimport SHARE, Call, Dim, Extra, Op, Shapes, apply2x, axis_of, element, register
+from dynet_cy.extension cimport SHARE, Call, Dim, Extra, Op, Shapes, add_cuda, apply2x, axis_of, element, register
 
 from dynet_cy import DimensionError
+from rbf.cuda import KERNELS
 
 
 cdef extern from "kernels.h" nogil:
@@ -47,6 +48,7 @@ cdef void backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* RBF = register(b"rbf_compiled", b"x c", dim, forward, backward)
 RBF.rule[1] = SHARE                             # nodes with the same centers run together
+add_cuda(RBF, KERNELS, ["float gamma"])         # the first attribute, which the kernels get as a number
 
 
 def rbf(x, c, float gamma=1.0):

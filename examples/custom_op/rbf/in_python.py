@@ -3,6 +3,7 @@
 import numpy as np
 
 import dynet_cy as dy
+from rbf.cuda import KERNELS
 
 
 def _shape(x, c, *, gamma=1.0):
@@ -21,4 +22,4 @@ def _backward(dy, y, x, c, *, gamma=1.0):
     return slope.sum(axis=1), -slope
 
 
-rbf = dy.custom_op("rbf", _forward, _backward, _shape)
+rbf = dy.custom_op("rbf", _forward, _backward, _shape, cuda=KERNELS)

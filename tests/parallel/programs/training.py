@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import dynet_cy as dy
+from dynet_cy.core import engine
 from dynet_cy.memory.storage import get_default_device
 from dynet_cy.model.parameters import deferred_updates
 from dynet_cy.parallel.communicator import Communicator
@@ -131,9 +132,7 @@ class LazyRows(AllRows):
     def prepare(self) -> None:
         super().prepare()
         if ON_GPU or get_default_device():
-            from dynet_cy.gpu.lazy import set_least_lazy
-
-            set_least_lazy(1000)  # on a GPU, too
+            engine.tune("gpu.lazy.least", 1000)  # on a GPU, too
 
     def update(self, number: int) -> None:
         super().update(number)
