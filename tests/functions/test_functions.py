@@ -251,7 +251,7 @@ WRONG = {
     "einsum-result": (lambda: dy.einsum("ij->ik", x43()), ValueError, "must have letters of the expressions"),
     "sort": (lambda: dy.sort(x43(), 2), DimensionError, "sort"),
     "topk": (lambda: dy.topk(x43(), 5), DimensionError, "k is 5, but axis 0 of x has 4 elements"),
-    "topk-negative": (lambda: dy.topk(x43(), -1), DimensionError, "topk: k is -1"),
+    "topk-negative": (lambda: dy.topk(x43(), -1), DimensionError, "topk: k must be a number of elements, not -1"),
     "cumprod": (lambda: dy.cumprod(x43(), -3), DimensionError, "cumprod: d is -3, but x has 2 axes"),
     "logcumsumexp": (lambda: dy.logcumsumexp(x43(), -3), DimensionError, "logcumsumexp: d is -3, but x has 2 axes"),
     "prod": (lambda: dy.prod(x43(), [0, 2]), DimensionError, "prod: axis is 2, but x has 2 axes"),

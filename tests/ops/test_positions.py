@@ -229,7 +229,7 @@ def test_a_part_of_an_order_is_its_beginning(n: int, largest: bool, graph) -> No
 
 def test_a_range_of_no_elements(graph) -> None:
     assert dy.pick_range(dy.inputTensor(X), at(1), length=0).dim() == ((0, 4), 1)
-    with pytest.raises(IndexError, match="length is -1"):
+    with pytest.raises(IndexError, match="length must be a number of elements, not -1"):
         dy.pick_range(dy.inputTensor(X), at(1), length=-1)
 
 
