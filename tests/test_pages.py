@@ -83,6 +83,7 @@ class Network(dy.nn.Layer):
 examples = [[k % 3, k % 2, k % 5, 1] for k in range(80)]
 """
 GIVEN = {
+    "layout": "",
     "data": TRAINING
     + """
 import dataclasses
