@@ -10,7 +10,7 @@ __all__ = ["LIBRARIES", "Program", "last"]
 
 # Modules by the library that they belong to.
 LIBRARIES = {
-    "torch": "PyTorch",
+    **dict.fromkeys(("torch", "transformers", "peft"), "PyTorch"),
     "tensorflow": "TensorFlow",
     "keras": "TensorFlow",
     **dict.fromkeys(("dynet", "_dynet", "dynet_config"), "DyNet"),
@@ -56,6 +56,8 @@ _PARTS = (
     ("torch.nn.", "layer"),
     *((f"torch.{name}", "other") for name in ("utils.", "load", "save", "device", "cuda.", "manual_seed", "no_grad")),
     ("torch.", "tensor"),
+    ("transformers.AutoModel", "layer"),
+    ("peft.get_peft_model", "layer"),
     ("tensorflow.", "tensor"),
 )
 Function = Union[ast.FunctionDef, ast.AsyncFunctionDef]

@@ -35,7 +35,8 @@ _COLUMNS = {
     "self layer": ("layer", "model"),
     "": ("x", "trainer", "model"),
 }
-_ANYWHERE = frozenset(["data", "device", "type", "array", "rank", "hidden"])  # that objects of other kinds have too
+# Names that objects of other kinds have too.
+_ANYWHERE = frozenset(["data", "device", "type", "array", "rank", "hidden", "values", "indices"])
 
 
 class Finding(NamedTuple):
@@ -108,19 +109,23 @@ def _first(columns: Iterable[str], name: str) -> str:
 
 
 def _keywords_apart(node: ast.Call) -> Iterator[tuple[str, ast.keyword]]:
-    """The named arguments of a call, without those that a trainer of this library takes by the same name."""
-    trainer = getattr(dynet_cy, f"{last(node.func)}Trainer", None)
-    own = inspect.signature(trainer).parameters if trainer else {}
+    """The named arguments of a call, without those that a trainer or layer of this library takes by the same name."""
+    name = last(node.func)
+    ours = getattr(dynet_cy, f"{name}Trainer", None) or getattr(dynet_cy.nn, name, None)
+    own = inspect.signature(ours).parameters if isinstance(ours, type) else {}
     for keyword in node.keywords:
         if keyword.arg is not None and keyword.arg not in own:
             yield keyword.arg, keyword
 
 
 def _keywords_here(node: ast.AST, program: Program) -> Iterator[tuple[ast.AST, str]]:
-    """Advice for the arguments of a trainer's constructor."""
-    if isinstance(node, ast.Call) and program.kind(node) == "trainer":
-        for name, keyword in _keywords_apart(node):
-            yield keyword, advice("keyword", name)
+    """Advice for the arguments of a trainer's or layer's constructor, and of a tokenizer."""
+    if not isinstance(node, ast.Call):
+        return
+    theirs = program.dotted(node.func).partition(".")[0] in LIBRARIES
+    column = {"trainer": "keyword", "layer": "argument" if theirs else ""}.get(program.kind(node), "")
+    for name, keyword in _keywords_apart(node):
+        yield keyword, advice("text" if name == "return_tensors" else column, name)
 
 
 def _inside(place: ast.AST, program: Program) -> Iterator[ast.AST]:

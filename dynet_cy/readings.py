@@ -291,12 +291,15 @@ READINGS = (
         torch="Linear MultiheadAttention TransformerEncoder"),
     Reading("images, `nn.Conv2d`", "(channels, rows, columns)", "(rows, columns, channels)",
         "`dy.inputTensor(image.transpose(1, 2, 0))`", torch="Conv2d conv2d max_pool2d MaxPool2d avg_pool2d AvgPool2d"),
-    Reading("`weight_decay=d`", "the learning rate times d is taken from each weight in an update",
+    Reading("`weight_decay=d`", "`AdamW` and plain `SGD` take the learning rate times d from each weight in an update; "
+        "`Adam` and others add d times the weight to the gradient",
         "`pc.set_weight_decay(d)` takes d, whatever the learning rate",
-        "`dy.AdamWTrainer(pc, weight_decay=d)`, or `pc.set_weight_decay(d * rate)`", torch="weight_decay="),
+        "`dy.AdamWTrainer(pc, weight_decay=d)` for `AdamW`, `pc.set_weight_decay(d * rate)` for `SGD`; for `Adam`, add "
+        "`0.5 * d * dy.squared_norm(W)` to the loss", torch="weight_decay="),
     Reading("`nn.Embedding`, biases", "values of N(0, 1); biases of a uniform distribution",
         "`add_lookup_parameters` and `add_parameters` start from small uniform numbers (Glorot), biases too",
-        "`init=dy.NormalInitializer(0, 1)`, `init=0`", torch="Embedding"),
+        "`dy.nn.Embedding(v, n, pc)`, which has N(0, 1) too; else `init=dy.NormalInitializer(0, 1)`, `init=0`",
+        torch="Embedding"),
 )
 # fmt: on
 

@@ -47,6 +47,16 @@ def found(body: str, head: str = TORCH) -> list[tuple[str, str]]:
         ("t = optim.SGD(ps, lr=0.1)", "optim.SGD(ps, lr=0.1)", "`trainer.set_clip_threshold(0)` for no clipping"),
         ("t = optim.SGD(ps, lr=0.1)", "lr=0.1", "`learning_rate`"),
         ("t = optim.Adam(ps, weight_decay=0.1)", "optim.Adam(ps, weight_decay=0.1)", "`dy.AdamWTrainer"),
+        ("l = nn.LSTM(3, 4, batch_first=True)", "batch_first=True", "nothing: networks take a column"),
+        ("l = nn.Linear(in_features=3, out_features=4)", "in_features=3", "`input_dim=`"),
+        ("class F(torch.autograd.Function):\n    pass", "torch.autograd.Function", "`dy.custom_op("),
+        ("m = nn.parallel.DistributedDataParallel(m)", "nn.parallel.DistributedDataParallel", "`trainer = dy.parallel"),
+        ("with torch.profiler.profile() as p:\n    pass", "torch.profiler.profile", "`with dynet_cy.profiling.measure"),
+        ("torch.onnx.export(m, (x,), 'm.onnx')", "torch.onnx.export", "`dy.onnx.export(f, {"),
+        ("y = torch.ones(2, 2).max(1).values", "torch.ones(2, 2).max(1).values", "`x.max(1)`"),
+        ("y = torch.ones(2).masked_fill(m, 0)", "torch.ones(2).masked_fill", "`dy.masked_fill(x, mask, v)`"),
+        ("y = torch.ones(2).gather(0, i)", "torch.ones(2).gather", "`dy.gather(x, ...)`"),
+        ("e = nn.Embedding(3, 4)", "nn.Embedding(3, 4)", "`dy.nn.Embedding(v, n, pc)`, which has N(0, 1) too"),
         ("t = optim.SGD(ps, weight_decay=0.1)", "weight_decay=0.1", "`trainer.group(pc, weight_decay=d)`, or"),
         ("g = nn.GroupNorm(2, 4)", "nn.GroupNorm", "`nn.GroupNorm(groups, n, pc)`: channels are the last axis"),
         ("e = nn.TransformerDecoderLayer(4, 2)", "nn.TransformerDecoderLayer", "`nn.TransformerDecoderLayer(n, heads"),
@@ -94,10 +104,33 @@ def test_places_of_pytorch(body: str, code: str, write: str) -> None:
         "print('x.view(2)', 'optim.Adam(lr=1)')",
         "def f():\n    'Call sched.step() and x.view(2).'",
         "def f(x: dict):\n    return x.data",
+        "def f(x):\n    return x.values()",
     ],
 )
 def test_no_places(body: str) -> None:
     assert found(body) == []
+
+
+def test_transformers_and_peft() -> None:
+    head = "from transformers import AutoModel, AutoTokenizer\nfrom peft import LoraConfig, get_peft_model\n"
+    body = (
+        "t = AutoTokenizer.from_pretrained('f')\nm = AutoModel.from_pretrained('f')\n"
+        "x = t(['a'], return_tensors='pt')\nm = get_peft_model(m, LoraConfig())\nm.save_pretrained('g')"
+    )
+    said = dict(found(body, head))
+    for code, write in {
+        "AutoTokenizer.from_pretrained": "`dy.pretrained.load(folder, pc)`",
+        "AutoModel.from_pretrained": "`dy.pretrained.load(folder, pc)`",
+        "return_tensors='pt'": "nothing: texts of any lengths need no padding",
+        "get_peft_model": "`dy.pretrained.lora(bert, rank=8)`",
+        "m.save_pretrained": "`save(folder)`",
+    }.items():
+        assert said[code].startswith(write), said
+
+
+def test_decay_of_adam_is_in_the_gradient() -> None:
+    (text,) = [text for code, text in found("t = optim.Adam(ps, weight_decay=0.1)") if code == "weight_decay=0.1"]
+    assert "for PyTorch's `Adam`, whose decay is part of the gradient, `0.5 * d * dy.squared_norm(W)`" in text
 
 
 def test_what_is_loaded_is_no_tensor() -> None:

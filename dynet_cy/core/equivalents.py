@@ -56,9 +56,8 @@ class Row(NamedTuple):
 
 
 FUNCTIONS = (
-    "abs acos acosh asin asinh atan atanh ceil cos cosh cumsum elu erf exp expm1 floor gather gelu greater "
-    "inverse less lgamma log log1p log_softmax logdet masked_fill norm not_equal pow prod round scatter scatter_add "
-    "selu sin sinh softmax softplus sort split sqrt square tan tanh topk transpose where relu sigmoid"
+    "abs acos acosh asin asinh atan atanh ceil cos cosh cumsum elu erf exp expm1 floor gelu inverse lgamma log log1p "
+    "log_softmax logdet norm prod round selu sin sinh softmax softplus sort sqrt square tan tanh transpose relu sigmoid"
 )
 
 # fmt: off
@@ -79,12 +78,13 @@ GENERAL = (
     Row("`nn.Linear(n, m)`", "`dy.affine_transform([b, W, x])`, or `W * x + b`", dy="Linear linear",
         says="`W * x + b`, or the layer `dy.nn.Linear`"),
     Row("`nn.LSTM`, `nn.LSTMCell`",
-        "`dy.nn.LSTM(n, m, pc)` of a matrix with a column for each position; step by step: `dy.LSTMBuilder`",
+        "`dy.nn.LSTM(n, m, pc)` of a matrix with a column for each position, which returns only the outputs; step by "
+        "step: `dy.LSTMBuilder`",
         dy="LSTM LSTMCell", nn="LSTMCell"),
-    Row("`nn.GRU`, `nn.GRUCell`", "`dy.nn.GRU(n, m, pc)`; step by step: `dy.GRUBuilder`", dy="GRU GRUCell",
-        nn="GRUCell"),
-    Row("`nn.RNN`, `nn.RNNCell`", "`dy.nn.RNN(n, m, pc)`; step by step: `dy.SimpleRNNBuilder`", dy="RNN RNNCell",
-        nn="RNNCell"),
+    Row("`nn.GRU`, `nn.GRUCell`", "`dy.nn.GRU(n, m, pc)`, only the outputs; step by step: `dy.GRUBuilder`",
+        dy="GRU GRUCell", nn="GRUCell"),
+    Row("`nn.RNN`, `nn.RNNCell`", "`dy.nn.RNN(n, m, pc)`, only the outputs; step by step: `dy.SimpleRNNBuilder`",
+        dy="RNN RNNCell", nn="RNNCell"),
     Row("a step of a cell, `h, c = cell(x, (h, c))`",
         "`state = state.add_input(x)`, `state.output()`; you can continue any state, more than once",
         state="forward step hidden", says="`state = state.add_input(x)`, then `state.output()`"),
@@ -121,7 +121,12 @@ GENERAL = (
     Row("`x > 0`, `torch.where`, `masked_fill`", "`x > 0`, `dy.where`, `dy.masked_fill`", dy="gt lt ge le eq",
         x="gt lt ge le eq", says="a comparison, `x > 0`, or `dy.equal(x, y)`"),
     Row("`torch.gather`, `scatter_add`, `index_add`, `sort`, `topk`",
-        "`dy.gather`, `dy.scatter_add`, `dy.index_add`, `dy.sort`, `dy.topk`"),
+        "`dy.gather`, `dy.scatter_add`, `dy.index_add`, `dy.sort`, `dy.topk`",
+        x="gather greater less not_equal pow scatter scatter_add split topk where",
+        says="`dy.{}(x, ...)`, with its other arguments"),
+    Row("`x.masked_fill(mask, v)`", "`dy.masked_fill(x, mask, v)`", x="masked_fill"),
+    Row("`x.max(1).values`, `x.max(1).indices`", "`x.max(1)`, which has no positions: `dy.argmax(x, d=1)`",
+        x="values indices"),
     Row("`torch.where(c, x, y)`",
         "`dy.where(c, x, y)`; shapes broadcast from the first axis on; of one argument: `np.nonzero(c.npvalue())`",
         torch="where"),
@@ -219,7 +224,9 @@ GENERAL = (
     Row("`Adam(ps, betas=(b1, b2))`", "`dy.AdamTrainer(pc, beta_1=b1, beta_2=b2)`", keyword="betas"),
     Row("`SGD(ps, momentum=m)`", "`dy.MomentumSGDTrainer(pc, mom=m)`", keyword="momentum nesterov"),
     Row("`SGD(ps, lr=r, weight_decay=d)`", "`trainer.group(pc, weight_decay=d)`, or `pc.set_weight_decay(d * r)`",
-        keyword="weight_decay"),
+        keyword="weight_decay",
+        says="`trainer.group(pc, weight_decay=d)`, or `pc.set_weight_decay(d * r)`; for PyTorch's `Adam`, whose decay "
+        "is part of the gradient, `0.5 * d * dy.squared_norm(W)` in the loss"),
     Row("`Adam(ps, amsgrad=True)`", "`dy.AmsgradTrainer(pc)`", keyword="amsgrad"),
     Row("`[{\"params\": ps, \"lr\": r, \"weight_decay\": 0}, ...]`",
         "`trainer.group(ps, learning_rate=r, weight_decay=0)`, which can be changed later", keyword="params",
@@ -278,6 +285,13 @@ GENERAL = (
     Row("`torch.compile(model)`, `torch.jit.script`", "nothing: automatic batching ([what is not there](not-there.md))",
         dy="jit script trace",
         says="nothing: what runs alike is joined by automatic batching, without a compiler"),
+    Row("`torch.autograd.Function`", "`dy.custom_op(name, forward, backward)`, see [custom-op.md](custom-op.md)",
+        torch="Function", says="`dy.custom_op(name, forward, backward)`"),
+    Row("`torch.profiler.profile()`", "`with dynet_cy.profiling.measure() as profile:`", torch="profile profiler"),
+    Row("`DistributedDataParallel(model)`, `torchrun`",
+        "`trainer = dy.parallel.wrap(trainer)`, `python -m dynet_cy.launch`, see [parallel.md](parallel.md)",
+        torch="DistributedDataParallel DataParallel distributed",
+        says="`trainer = dy.parallel.wrap(trainer)`, in a program that `python -m dynet_cy.launch` starts"),
     Row("`torch.vmap(f)(xs)`", "`dy.batched_map(f, xs)`", dy="vmap"),
     Row("`x.contiguous()`, `x.retain_grad()`", "nothing", x="contiguous retain_grad is_contiguous",
         says="nothing: it is not needed"),
@@ -354,7 +368,9 @@ LAYERS = (
         "`trainer.schedule = dy.PlateauSchedule()`, `trainer.schedule.report(loss)`", dy="ReduceLROnPlateau"),
     Row("early stopping of another package", "`dy.EarlyStopping(pc, patience=3, path=\"best.safetensors\")`"),
     Row("`torch.onnx.export(model, (x,), \"m.onnx\", dynamic_axes=...)`",
-        "`dy.onnx.export(f, {\"x\": dy.onnx.Floats((64, \"words\"))}, \"m.onnx\")`; see [onnx.md](onnx.md)"),
+        "`dy.onnx.export(f, {\"x\": dy.onnx.Floats((64, \"words\"))}, \"m.onnx\")`; see [onnx.md](onnx.md)",
+        torch="export",
+        says="`dy.onnx.export(f, {\"x\": dy.onnx.Floats((64, \"words\"))}, \"m.onnx\")`"),
     Row("`torch.from_dlpack(a)`, `np.from_dlpack(t)`",
         "the same with expressions (a copy) and parameters (shared), see [tensors.md](tensors.md)"),
     Row("a tensor of another library as an input",
@@ -366,12 +382,14 @@ LAYERS = (
         "the same, of `Curves` and of `loggers.TensorBoard`"),
     Row("`AutoModel.from_pretrained(folder)`, `AutoTokenizer`, a collator that pads",
         "`bert = dy.pretrained.load(folder, pc)`, `bert(bert.tokenize(words))`, "
-        "one sentence at a time ([guide](pretrained.md))", layer="from_pretrained",
-        says="`dy.pretrained.load(folder, pc)`; for vectors, `dy.nn.Embedding.from_numpy(vectors, pc)`"),
+        "one sentence at a time ([guide](pretrained.md))", layer="from_pretrained", torch="from_pretrained",
+        says="`dy.pretrained.load(folder, pc)`, which also reads the tokenizer; for vectors, "
+        "`dy.nn.Embedding.from_numpy(vectors, pc)`"),
     Row("`model.generate(**inputs)` of a model that writes texts",
         "`gpt.generate(text, longest=20)`; encoders write none", layer="generate",
         says="`generate` of a decoder that `dy.pretrained.load` reads, such as GPT-2; encoders write no texts"),
-    Row("`get_peft_model(model, LoraConfig(r=8))`", "`dy.pretrained.lora(bert, rank=8)`"),
+    Row("`get_peft_model(model, LoraConfig(r=8))`", "`dy.pretrained.lora(bert, rank=8)`",
+        torch="get_peft_model LoraConfig"),
     Row("`model.save_pretrained(folder)`", "`bert.save(folder)`, which `from_pretrained` reads",
         layer="save_pretrained", says="`save(folder)` of a model that `dy.pretrained.load` has read"),
     Row("`wandb.init(project)`, `wandb.log`, `mlflow.log_metrics`",
@@ -476,6 +494,15 @@ ARGUMENTS = (
     Row("`tokenizer(text=a, text_pair=b)`, `model(input_ids=ids)`", "arguments without a name",
         text="text_pair input_ids pixel_values", says="it without a name"),
     Row("`from_pretrained(folder, num_labels=3)`", "`labels=`", text="num_labels id2label label2id"),
+    Row("`LoraConfig(r=8)`", "`rank=`", text="r"),
+    Row("`LoraConfig(lora_alpha=16)`", "`alpha=`", text="lora_alpha"),
+    Row("`LoraConfig(target_modules=[\"query\"])`", "`of=`", text="target_modules"),
+    Row("`LoraConfig(lora_dropout=0.1)`", "`dropout=`", text="lora_dropout"),
+    Row("`onnx.export(..., input_names=names, dynamic_axes=axes)`",
+        "names and shapes of `inputs`: `{\"x\": dy.onnx.Floats((64, \"words\"))}`; an axis with a name has any length",
+        argument="input_names dynamic_axes dynamic_shapes"),
+    Row("`onnx.export(..., output_names=names)`", "a dictionary as the result of the function: `{\"scores\": y}`",
+        argument="output_names"),
     Row("`nn.Linear(3, 2)`", "`nn.Linear(3, 2, pc)`: with the collection", missing="model",
         says="the ParameterCollection where its parameters go"),
     Row("`F.dropout(x)`, `nn.Dropout()`", "`dy.dropout(x, 0.5)`, `nn.Dropout(0.5)`: the rate has no default",

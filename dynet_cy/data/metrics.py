@@ -35,9 +35,9 @@ def accuracy(found: Iterable[Any], right: Iterable[Any]) -> float:
         0.3333333333333333
     """
     equal: list[bool] = []
-    for one, gold in _pairs(found, right):
+    for i, (one, gold) in enumerate(_pairs(found, right)):
         lists = isinstance(gold, (list, tuple, np.ndarray)) and hasattr(one, "__len__")
-        equal += [_is_equal(a, b) for a, b in (_pairs(one, gold) if lists else [(one, gold)])]
+        equal += [_is_equal(a, b) for a, b in (_pairs(one, gold, i) if lists else [(one, gold)])]
     return sum(equal) / max(len(equal), 1)
 
 
@@ -70,8 +70,8 @@ def attachment(found: Iterable[tuple[Sequence[int], Sequence[str]]], trees: Iter
         Attachment(UAS=1.0, LAS=0.5)
     """
     heads, both = [], []
-    for (guessed, relations), tree in _pairs(found, trees):
-        for (head, gold), (relation, right) in zip(_pairs(guessed, tree.head), _pairs(relations, tree.deprel)):
+    for i, ((guessed, relations), tree) in enumerate(_pairs(found, trees)):
+        for (head, gold), (relation, right) in zip(_pairs(guessed, tree.head, i), _pairs(relations, tree.deprel, i)):
             heads.append(head == gold)
             both.append(head == gold and relation == right)
     return Attachment(sum(heads) / max(len(heads), 1), sum(both) / max(len(both), 1))
@@ -196,10 +196,12 @@ def _is_equal(one: Any, gold: Any) -> bool:
     return bool(one == gold)
 
 
-def _pairs(found: Iterable[Any], right: Iterable[Any]) -> list[tuple[Any, Any]]:
+def _pairs(found: Iterable[Any], right: Iterable[Any], item: int | None = None) -> list[tuple[Any, Any]]:
+    """The results with what is right; `item`: the index of the one that they are parts of."""
     for name, given in (("found", found), ("right", right)):
         check_no_table("metrics", given, name)
     results, gold = list(found), list(right)
     if len(results) != len(gold):
-        raise ValueError(f"metrics: {len(results)} results, but {len(gold)} right ones to compare with")
+        of = "" if item is None else f" in item {item}"
+        raise ValueError(f"metrics: {len(results)} results{of}, but {len(gold)} right ones to compare with")
     return list(zip(results, gold))

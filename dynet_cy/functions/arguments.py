@@ -74,10 +74,18 @@ def as_input(x: Input, reader: str, argument: str = "x") -> Expression:
         with contextlib.suppress(ValueError):  # lists of different lengths
             numbers = np.asarray(x)
     if numbers.dtype.kind not in "fiub" or numbers.size == 0:
-        why = "; `output()` of a state before its first input is None" if x is None else ""
+        why = "; `output()` of a state before its first input is None" if x is None else _joined(x)
         expected = "expected an expression, an array or a list of numbers"
         raise TypeError(f"{reader}: argument {argument}: {expected}, got {x!r:.80}{why}")
     return inputTensor(numbers)
+
+
+def matrix(xs: Any) -> Expression | None:
+    """What a network reads by columns, as an expression: an expression, or an array of numbers with two axes; None for
+    a list of inputs."""
+    if isinstance(xs, np.ndarray) and xs.ndim == 2 and xs.dtype.kind in "fiub":
+        return inputTensor(xs)
+    return xs if isinstance(xs, Expression) else None
 
 
 def columns(x: Expression, rows: int, reader: str) -> list[Expression]:
@@ -109,10 +117,15 @@ def _holds_expressions(x: Any) -> bool:
     return isinstance(x, Expression) or isinstance(x, (list, tuple)) and any(map(_holds_expressions, x))
 
 
+def _joined(x: object) -> str:
+    """Advice for a list of expressions in place of one."""
+    return "; join them with dy.concatenate_cols" if isinstance(x, (list, tuple)) and _holds_expressions(x) else ""
+
+
 def expression(x: object, function: str, name: str = "x") -> Expression:
     """An expression, or a clear error."""
     if not isinstance(x, Expression):
-        raise TypeError(f"{function}: {name} must be an Expression, not {type(x).__name__}")
+        raise TypeError(f"{function}: {name} must be an Expression, not {type(x).__name__}{_joined(x)}")
     return x
 
 
@@ -162,7 +175,8 @@ def integers(values: Any, function: str, name: str) -> npt.NDArray[Any]:
     for value in np.asarray(values, object).ravel():  # NumPy has no type for large ones
         if isinstance(value, (int, np.integer)) and abs(int(value)) > MOST_ALONG:
             raise IndexError(f"{function}: {name} has {value}, but an axis can have {MOST_ALONG} elements (2^31 - 1)")
-    raise TypeError(f"{function}: {name} must be whole numbers, not {array.dtype}")
+    kind = "texts" if array.dtype.kind in "US" else array.dtype
+    raise TypeError(f"{function}: {name} must be whole numbers, not {kind}")
 
 
 def positive(value: Any, function: str, name: str) -> float:

@@ -321,9 +321,9 @@ cdef class ComputationGraph:
         values = "" if follows_dynet() else (
             ": it computes with their new values now, whatever it has computed with those before (DyNet keeps the "
             "values of first use)")
-        slower = ": else every pass takes longer than the one before" if now > before else ""
+        slower = ", or every pass takes longer than the one before" if now > before else ""
         warnings.warn(
-            f"{what}: the graph {grew} an update of parameters{values}.  Call renew_cg() before each example{slower}",
+            f"{what}: call renew_cg() before each example{slower}: the graph {grew} an update of parameters{values}",
             RuntimeWarning, stacklevel=1)
 
     cdef int note_values(self) except -1:
@@ -1955,12 +1955,7 @@ cdef class Expression:
             >>> dy.squared_norm(dy.inputVector([3, 4])).scalar_value()
             25.0
         """
-        cdef Look x
-        _held = look(owned(self), recalculate, &x)
-        if total_of(x.dim) != 1:
-            raise ValueError(
-                f"scalar_value: the expression has shape {describe_dim(x.dim)}, not one element{made(self)}")
-        return one_of(&x)
+        return one_value(self, "scalar_value", recalculate)
 
     def item(self):
         """The value of an expression of one element as a float: `scalar_value` by NumPy's name.
@@ -1969,7 +1964,7 @@ cdef class Expression:
             >>> dy.squared_norm(dy.inputVector([3, 4])).item()
             25.0
         """
-        return self.scalar_value()
+        return one_value(self, "item", False)
 
     # ---- methods that arrays have too; modules of ops fill them in
 
@@ -2697,6 +2692,15 @@ cdef inline object operate(int which, object a, object b):
     return operators[which](a, b)
 
 
+cdef object one_value(Expression e, str op, bint recalculate):
+    """The value of an expression of one element."""
+    cdef Look x
+    _held = look(owned(e), recalculate, &x)
+    if total_of(x.dim) != 1:
+        raise ValueError(f"{op}: the expression has shape {describe_dim(x.dim)}, not one element{made(e)}")
+    return one_of(&x)
+
+
 cdef bint truth_of(Expression comparison) except -1:
     """The truth of a comparison, which must have one element, for `if`."""
     cdef const Dim* d = dim_of(comparison)
@@ -2818,7 +2822,8 @@ cdef int raise_stale(Expression x, Graph* g) except -1:
             f"expression {x.index} belongs to another graph than the current one of this thread; "
             "`with graph:` makes a graph the current one, and expressions of different graphs do not mix")
     raise StaleExpressionError(
-        f"expression {x.index} is stale: its graph has been renewed (renew_cg) or closed since")
+        f"expression {x.index} is stale: its graph has been renewed (renew_cg) or closed since; make it "
+        "again in the new graph, or keep its npvalue() instead")
 
 
 # ==== values ======================================================================================

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, deserialize
 
 from dynet_cy.files.missing import opened
-from dynet_cy.files.textfile import ModelFileError, ModelMismatchError
+from dynet_cy.files.textfile import ModelFileError, ModelMismatchError, known_format
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.initializers import UniformInitializer
 from dynet_cy.model.parameters import set_array
@@ -39,7 +39,8 @@ def read_tensors(path: FileName) -> dict[str, Array]:
     try:
         found = parse(data)
     except SafetensorError as error:
-        raise ModelFileError(f"not a safetensors file: {error}", os.fspath(path)) from error
+        known = known_format(data[:64])
+        raise ModelFileError(f"not a safetensors file{known or f': {error}'}", os.fspath(path)) from error
     return {name: _array(name, tensor, path) for name, tensor in found}
 
 

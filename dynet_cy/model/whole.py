@@ -29,8 +29,12 @@ def as_collection(x: Any) -> ParameterCollection:
 def refused(where: str, argument: str, given: Any) -> TypeError:
     """The error of an argument that is neither a collection nor a layer.
 
-    Programs of PyTorch pass parameters, or a list or generator of them.
+    Programs of PyTorch pass parameters, or a list or generator of them; others an object of a class of theirs.
     """
-    hint = "; write the collection or the layer that holds the parameters" if hasattr(given, "__iter__") else ""
+    hint = ""
+    if hasattr(given, "__iter__"):
+        hint = "; write the collection or the layer that holds the parameters"
+    elif hasattr(given, "__dict__") and type(given).__module__ != "builtins":
+        hint = f"; pass its collection, or derive {type(given).__name__} from dy.nn.Layer"
     kind = type(given).__name__
     return TypeError(f"{where}: argument {argument}: expected a ParameterCollection or a layer, got {kind}{hint}")

@@ -63,8 +63,8 @@ class Layer(metaclass=LayerType):
 
     A layer owns a sub-collection of a model with its parameters, and may hold further layers, and builders of recurrent
     networks, as attributes, or in lists and dictionaries that are attributes. The names of parameters follow the
-    attributes: `hidden.W`, `layers.0.b`. A layer of your own has a constructor with an argument `model`, which passes
-    the model and its other arguments on to this class, and a method `__call__`:
+    attributes: `hidden.W`, `layers.0.b`. A layer of your own has a constructor with an argument `model`, by whose name
+    `dy.load` finds it; it passes the model and its other arguments on to this class. And it has a method `__call__`:
 
         class Scorer(dy.nn.Layer):
             def __init__(self, dim, classes, model, dropout=0.0):
@@ -361,6 +361,11 @@ class Layer(metaclass=LayerType):
         """Raise if `from_spec`, unless the class has one of its own, cannot call the constructor."""
         if next(cls for cls in type(self).__mro__ if "from_spec" in vars(cls)) is Layer:
             self._arguments(self.spec, self.collection)
+            if "model" not in inspect.signature(type(self)).parameters and self.collection.name() != "/":
+                raise TypeError(
+                    f"{type(self).__name__}: the constructor takes its collection by another name than `model`, by "
+                    "which `load` finds it; call that argument `model`"
+                )
 
     def load_pytorch(self, weights: Mapping[str, Any] | str | os.PathLike[str] | Any, prefix: str = "") -> None:
         """Set the parameters to those of the same layer of PyTorch; docs/layers.md has the names and shapes.

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from dynet_cy._version import __version__
 from dynet_cy.files.replacing import Replacement, write_file
+from dynet_cy.functions.arguments import known_arguments
 from dynet_cy.onnx import sizes
 from dynet_cy.onnx.converters import CONVERTERS, NOT_EXPORTABLE
 from dynet_cy.onnx.errors import ExportError
@@ -30,6 +31,7 @@ MOST_BYTES = 2**31 - 2**24
 LEAST_BESIDE = 1024
 
 
+@known_arguments
 def export(
     function: Function,
     inputs: Mapping[str, Input | Each],
@@ -168,6 +170,10 @@ def _check(
     inputs: Mapping[str, Input | Each], batch: str | int | None, between: tuple[int, int], lengths: Mapping[str, str]
 ) -> None:
     """Raise an error for arguments of `export` that are wrong or do not fit together."""
+    given: object = inputs
+    if not isinstance(given, Mapping):
+        wanted = 'a dictionary such as {"x": dy.onnx.Floats((64, "words"))}'
+        raise TypeError(f"export: argument inputs: expected {wanted}, got {type(given).__name__}")
     if not inputs:
         raise ValueError("export: argument inputs: expected at least one")
     names, axes = [*inputs, *lengths.values()], set()

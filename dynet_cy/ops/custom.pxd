@@ -35,6 +35,7 @@ cdef class _Definition:
     cdef dict defaults              # with `kernels`: of its keyword arguments
     cdef dict packed                # with `kernels`: by the index in `parameters`, the numbers that kernels get
 
+    cdef object argument(self, uint32_t i)
     cdef uint32_t number_of(self, dict keywords) except? 0xFFFFFFFF
     cdef int set_numbers(self, uint32_t number, Attr* to) except -1
     cdef int check_keywords(self, dict keywords) except -1

@@ -68,13 +68,21 @@ cdef class _Definition:
             raise TypeError(f"{self.name} takes at least one expression")
         for i, x in enumerate(xs):
             if not isinstance(x, Expression):
-                raise TypeError(f"{self.name}: argument {i} must be an Expression, not {type(x).__name__}")
+                raise TypeError(
+                    f"{self.name}: argument {self.argument(i)} must be an Expression, not {type(x).__name__}")
         cdef Extra extra = no_extra()
         extra.attrs[DEFINITION].u = self.number
         extra.attrs[PARAMETERS].u = self.number_of(parameters)
         if self.kernels is not None:
             self.set_numbers(extra.attrs[PARAMETERS].u, &extra.attrs[<int>NUMBERS])
         return apply(self.op, xs, &extra)
+
+    cdef object argument(self, uint32_t i):
+        """The name of an expression that it takes; `xs[2]` of those of `*xs`."""
+        cdef list names = self.c_args.decode().split()
+        if i < <uint32_t>len(names) and not names[i].endswith("..."):
+            return names[i]
+        return f"{names[-1][:-3]}[{i - len(names) + 1}]"
 
     cdef uint32_t number_of(self, dict keywords) except? 0xFFFFFFFF:
         """The index of a set of keyword arguments; nodes with equal ones run together."""
@@ -178,7 +186,7 @@ cdef int custom_dim(const Shapes* s, Dim* y) except -1:
     else:
         ask_for_shape(d, s, y)
     if d.kernels is not None and d.kernels.source.elementwise:
-        check_repeats(s, y)
+        check_repeats(d, s, y)
     return 0
 
 
@@ -200,13 +208,13 @@ cdef int ask_for_shape(_Definition d, const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef int check_repeats(const Shapes* s, const Dim* y) except -1:
+cdef int check_repeats(_Definition d, const Shapes* s, const Dim* y) except -1:
     """Raise unless all arguments, with axes of length 1 repeated as in NumPy, have the shape of the result."""
     cdef uint32_t i
     for i in range(s.n):
         if not repeats(s.x[i], y):
             raise DimensionError(f"an expression in CUDA computes each element of the result {shape_of(y)}, but "
-                                 f"argument {i} has shape {shape_of(s.x[i])}")
+                                 f"argument {d.argument(i)} has shape {shape_of(s.x[i])}")
     return 0
 
 
@@ -253,7 +261,7 @@ cdef int run_backward(const Call* c) except -1:
     for i in range(c.n):
         x = &c.x[i]
         gradient = found[i]
-        what = f"the gradient of argument {i} that backward returns"
+        what = f"the gradient of argument {d.argument(i)} that backward returns"
         if gradient is None:
             memset(out, 0, total_of(&x.dim) * sizeof(float))
         else:

@@ -18,7 +18,7 @@ from dynet_cy.nn import Dropout, Layer, Linear
 from dynet_cy.nn.construction import all_parts
 from dynet_cy.nn.layer import share
 from dynet_cy.pretrained.config import Config, read_json
-from dynet_cy.pretrained.model import Pretrained
+from dynet_cy.pretrained.model import Pretrained, in_text
 from dynet_cy.pretrained.names import module_name
 from dynet_cy.pretrained.saving import FileName, write_json, write_tensors
 from dynet_cy.pretrained.tensors import Tensors, open_tensors
@@ -183,6 +183,7 @@ class Adapters:
         return sorted(modules) if any(module.rpartition(".")[2] in ends for module in others) else ends
 
 
+@in_text
 def lora(
     holder: Layer,
     rank: int = 8,

@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Callable, overload
 
-from dynet_cy.functions.arguments import Input, as_input, by_columns, columns
+import numpy.typing as npt
+
+from dynet_cy.functions.arguments import Input, as_input, by_columns, columns, matrix
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
@@ -107,8 +109,8 @@ class BiRNNBuilder(LikePyTorch):
         to this position, and of the backward network, after the inputs from the end back to it. `[]` for no inputs.
 
         Args:
-            es: the inputs, each of shape (input_dim,): expressions, arrays, or lists of numbers; or an expression of
-                shape ``{input_dim,n}``, with a column for each
+            es: the inputs, each of shape (input_dim,): expressions, arrays, or lists of numbers; or a matrix, an
+                expression or array of shape ``{input_dim,n}``, with a column for each
 
         Example:
             >>> rnn = dy.BiRNNBuilder(1, 3, 8, model, dy.LSTMBuilder)
@@ -116,7 +118,8 @@ class BiRNNBuilder(LikePyTorch):
             >>> forward.output().dim()
             ((4,), 1)
         """
-        xs = columns(es, self._rows, "BiRNNBuilder.add_inputs") if isinstance(es, Expression) else es
+        x = matrix(es)
+        xs = es if x is None else columns(x, self._rows, "BiRNNBuilder.add_inputs")
         return in_scope_of(self, self._states, _read(xs, "add_inputs"))
 
     def _states(self, xs: list[Expression]) -> list[tuple[RNNState, RNNState]]:
@@ -127,7 +130,7 @@ class BiRNNBuilder(LikePyTorch):
         return list(zip(states, reversed(backward_states)))
 
     @overload
-    def transduce(self, es: Expression) -> Expression: ...  # type: ignore[overload-overlap]
+    def transduce(self, es: Expression | npt.NDArray[Any]) -> Expression: ...  # type: ignore[overload-overlap]
 
     @overload
     def transduce(self, es: Iterable[Input]) -> list[Expression]: ...
@@ -136,8 +139,8 @@ class BiRNNBuilder(LikePyTorch):
         """The outputs of the top layer at each position, each of shape (hidden_dim,); `[]` for no inputs.
 
         Args:
-            es: the inputs, each of shape (input_dim,): expressions, arrays, or lists of numbers; or an expression of
-                shape ``{input_dim,n}``, with a column for each
+            es: the inputs, each of shape (input_dim,): expressions, arrays, or lists of numbers; or a matrix, an
+                expression or array of shape ``{input_dim,n}``, with a column for each
 
         Returns:
             A list of expressions; for a matrix, an expression of shape ``{hidden_dim,n}``.
@@ -147,9 +150,10 @@ class BiRNNBuilder(LikePyTorch):
             >>> rnn.transduce([dy.inputVector([1, 2, 3])])[0].dim()
             ((8,), 1)
         """
-        if isinstance(es, Expression):
+        x = matrix(es)
+        if x is not None:
             outputs = sum(builder.hidden_dim for builder in self.builder_layers[-1])
-            return by_columns(self.transduce, es, self._rows, outputs, "BiRNNBuilder.transduce")
+            return by_columns(self.transduce, x, self._rows, outputs, "BiRNNBuilder.transduce")
         return in_scope_of(self, self._run_layers, _read(es, "transduce"), self.builder_layers)
 
     @property

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Optional, TypeVar, overload
 
+import numpy.typing as npt
+
 from dynet_cy.core.cells import settle
 from dynet_cy.functions.arguments import Input
 from dynet_cy.graph import Expression, StaleExpressionError, cg_version
@@ -208,7 +210,7 @@ class _RNNBuilder(LikePyTorch):
         return self._set_s(binding.start, vecs, "initial_state", "vecs")
 
     @overload
-    def transduce(self, xs: Expression) -> Expression: ...  # type: ignore[overload-overlap]
+    def transduce(self, xs: Expression | npt.NDArray[Any]) -> Expression: ...  # type: ignore[overload-overlap]
 
     @overload
     def transduce(self, xs: Iterable[Input]) -> list[Expression]: ...
@@ -217,8 +219,8 @@ class _RNNBuilder(LikePyTorch):
         """The outputs of the top layer at each position, from a new initial state; `[]` for no inputs.
 
         Args:
-            xs: the inputs, each of shape (input_dim,); or an expression of shape ``{input_dim,n}``, with a column for
-                each
+            xs: the inputs, each of shape (input_dim,); or a matrix, an expression or array of shape ``{input_dim,n}``,
+                with a column for each
 
         Returns:
             As many expressions as inputs, ``initial_state().transduce(xs)``; for a matrix, one of shape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dynet_cy.functions.arguments import Input
+from dynet_cy.functions.arguments import Input, columns, matrix
 from dynet_cy.graph import Expression
 from dynet_cy.rnn.state import RNNState, predecessor, to_predecessor
 
@@ -61,7 +61,8 @@ class StackedRNNState:
         """The states after each of the inputs, added one after the other.
 
         Args:
-            xs: the inputs, one for each step, as for `add_input`.
+            xs: the inputs, one for each step, as for `add_input`; or a matrix, an expression or array, with a column
+                for each step.
 
         Example:
             >>> below, above = dy.GRUBuilder(1, 3, 4, model), dy.GRUBuilder(1, 4, 5, model)
@@ -71,6 +72,9 @@ class StackedRNNState:
         """
         states: list[StackedRNNState] = []
         state = self
+        whole = matrix(xs)
+        if whole is not None:
+            xs = columns(whole, self._states[0]._binding.builder.input_dim, "StackedRNNState.add_inputs")
         for x in xs:
             state = state.add_input(x)
             states.append(state)

@@ -1,6 +1,8 @@
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeVar, overload
 
+import numpy.typing as npt
+
 from dynet_cy.functions.arguments import Input
 from dynet_cy.graph import Expression
 from dynet_cy.rnn.builder import DrawnMasks, _RNNBuilder
@@ -75,7 +77,7 @@ class RNNState:
     def add_inputs(self, xs: Iterable[Input]) -> list[RNNState]:
         """The states after each of the inputs, added one after the other; `[]` for no inputs."""
     @overload
-    def transduce(self, xs: Expression) -> Expression:  # type: ignore[overload-overlap]
+    def transduce(self, xs: Expression | npt.NDArray[Any]) -> Expression:  # type: ignore[overload-overlap]
         """The outputs after each of the inputs, added one after the other; `[]` for no inputs."""
     @overload
     def transduce(self, xs: Iterable[Input]) -> list[Expression]:

@@ -23,7 +23,7 @@ from dynet_cy.ops.recurrent cimport (
     set_logistic, set_tree, simple_step,
 )
 
-from dynet_cy.functions.arguments import as_input, by_columns, columns
+from dynet_cy.functions.arguments import as_input, by_columns, columns, matrix
 from dynet_cy.graph.regions import drop_between
 from dynet_cy.ops.elementwise import esum
 from dynet_cy.ops.inputs import zeros
@@ -409,8 +409,8 @@ cdef class RNNState:
         If you only need the outputs, use `transduce`, which is faster.
 
         Args:
-            xs: the inputs, one for each step, as for `add_input`; or an expression of shape ``{input_dim,n}``, with a
-                column for each step
+            xs: the inputs, one for each step, as for `add_input`; or a matrix, an expression or array of shape
+                ``{input_dim,n}``, with a column for each step
 
         Example:
             >>> state = dy.LSTMBuilder(1, 3, 4, model).initial_state()
@@ -420,8 +420,9 @@ cdef class RNNState:
         cdef list states = []
         cdef RNNState state = self
         builder = self._binding.builder
-        if isinstance(xs, Expression):
-            xs = columns(xs, builder.input_dim, f"{type(builder).__name__}.add_inputs")
+        x = None if isinstance(xs, list) else matrix(xs)        # no function of Python for a list
+        if x is not None:
+            xs = columns(x, builder.input_dim, f"{type(builder).__name__}.add_inputs")
         cdef uint32_t every = builder._every, first = current_graph().n_nodes, j
         for j, x in enumerate(xs):
             try:
@@ -451,8 +452,8 @@ cdef class RNNState:
         draws one at every step), with fewer objects, and built layer by layer.
 
         Args:
-            xs: the inputs, one for each step, as for `add_input`; or an expression of shape ``{input_dim,n}``, with a
-                column for each step
+            xs: the inputs, one for each step, as for `add_input`; or a matrix, an expression or array of shape
+                ``{input_dim,n}``, with a column for each step
 
         Returns:
             A list of expressions; for a matrix, an expression of shape ``{hidden_dim,n}``.
@@ -463,9 +464,10 @@ cdef class RNNState:
             [((4,), 1), ((4,), 1)]
         """
         builder = self._binding.builder
-        if isinstance(xs, Expression):
+        x = None if isinstance(xs, list) else matrix(xs)        # no function of Python for a list
+        if x is not None:
             reader = f"{type(builder).__name__}.transduce"
-            return by_columns(self.transduce, xs, builder.input_dim, builder.hidden_dim, reader)
+            return by_columns(self.transduce, x, builder.input_dim, builder.hidden_dim, reader)
         cdef list inputs = list(xs), read
         if not inputs:
             return []

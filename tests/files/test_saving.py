@@ -395,6 +395,23 @@ class TestSaving:
             layer._check_spec()
         assert os.listdir(tmp_path) == []
 
+    def test_a_collection_by_another_name(self, tmp_path: Path) -> None:
+        """Its place would be taken by what follows in the spec; a layer that takes none is saved."""
+
+        class OtherName(dy.nn.Layer):
+            def __init__(self, words: int, pc: Any, rate: float = 0.3) -> None:
+                super().__init__(pc, (words, rate))
+
+        class Optional(dy.nn.Layer):
+            def __init__(self, words: int = 2, pc: Any = None) -> None:
+                super().__init__(pc, (words,))
+
+        pc = dy.ParameterCollection()
+        for layer in (OtherName(2, pc), Optional(2, pc)):
+            with pytest.raises(TypeError, match=r"^save: \w+: the constructor .* call that argument `model`$"):
+                dy.save(tmp_path / "m", [layer])
+        dy.save(tmp_path / "m", [dy.nn.Dropout(0.5)])
+
     def test_a_failed_save_leaves_the_old_files(self, tmp_path: Path) -> None:
         pc = dy.ParameterCollection()
         w = pc.add_parameters((2,))

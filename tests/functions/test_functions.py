@@ -193,6 +193,16 @@ def field():
 WRONG = {
     "norm-p": (lambda: dy.norm(x43(), 0.5), ValueError, "norm: p must be at least 1, not 0.5"),
     "norm-type": (lambda: dy.norm(A), TypeError, "norm: x must be an Expression, not ndarray"),
+    "cross_entropy-list": (
+        lambda: dy.cross_entropy([dy.ones(3)] * 2, [0, 1]),
+        TypeError,
+        "cross_entropy: x must be an Expression, not list; join them with dy.concatenate_cols",
+    ),
+    "cross_entropy-texts": (
+        lambda: dy.cross_entropy(dy.ones((3, 2)), ["a", "b"]),
+        TypeError,
+        "cross_entropy: targets must be whole numbers, not texts",
+    ),
     "norm-empty": (lambda: dy.norm(dy.zeros((0, 3)), math.inf), DimensionError, "norm: x has no elements"),
     "norm-axis": (lambda: dy.norm(x43(), 2, 2), DimensionError, "norm: there is no axis 2"),
     "normalize-eps": (lambda: dy.normalize(x43(), eps=0), ValueError, "normalize: eps must be a number above 0"),

@@ -91,6 +91,8 @@ def test_values_for_numpy_and_float(graph) -> None:
     assert float(dy.sum_elems(vector(1, 2))) == 3
     with pytest.raises(ValueError, match="scalar_value: the expression has shape .2., not one element"):
         float(vector(1, 2))
+    with pytest.raises(ValueError, match="item: the expression has shape .2., not one element"):
+        vector(1, 2).item()
     with pytest.raises(TypeError, match="inputTensor: the value must hold real numbers, not object"):
         dy.inputTensor([vector(1, 2), vector(3, 4)])  # it would silently stop gradients
     with pytest.raises(TypeError, match="s must hold real numbers"):

@@ -8,6 +8,7 @@ import inspect
 import pickle
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,6 +97,11 @@ def test_activations_of_transformers(name: str, want) -> None:
 
 def test_errors_of_constructors() -> None:
     model = dy.ParameterCollection()
+    net: Any = type("Net", (), {})()
+    with pytest.raises(TypeError, match=r"got Net; pass its collection, or derive Net from dy\.nn\.Layer$"):
+        nn.Linear(2, 3, net)
+    with pytest.raises(TypeError, match=r"Linear: argument x: .*; join them with dy\.concatenate_cols$"):
+        nn.Linear(2, 3, dy.ParameterCollection())([dy.ones(2)] * 3)
     with pytest.raises(TypeError, match="Linear: argument model: expected a ParameterCollection or a layer, got int"):
         nn.Linear(3, 4, 5)
     with pytest.raises(ValueError, match="Linear: argument input_dim: expected at least 1, got 0"):

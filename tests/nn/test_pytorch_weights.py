@@ -404,5 +404,10 @@ def test_damaged_files(tmp_path) -> None:
         (tmp_path / "m").write_bytes(damaged)
         with pytest.raises(dy.ModelFileError, match="not a safetensors file"):
             layer.load_pytorch(tmp_path / "m")
+    (tmp_path / "m").write_bytes(b"PK\x03\x04" + data)
+    with pytest.raises(
+        dy.ModelFileError, match=r"not a safetensors file: it is a zip archive, such as those of torch\.save"
+    ):
+        layer.load_pytorch(tmp_path / "m")
     with pytest.raises(FileNotFoundError):
         layer.load_pytorch(tmp_path / "none")

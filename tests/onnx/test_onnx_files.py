@@ -339,6 +339,15 @@ def test_inputs_are_checked() -> None:
         Indices(2, 0)
 
 
+def test_arguments_of_pytorch(path: Path) -> None:
+    export: Any = dy.onnx.export
+    with pytest.raises(TypeError, match=r'export: argument inputs: expected a dictionary such as \{"x": .*, got tuple'):
+        export(lambda x: x, (Floats(2),), path)
+    for name in ("input_names", "dynamic_axes"):
+        with pytest.raises(TypeError, match=rf"no argument {name}; write names and shapes of `inputs`: `\{{"):
+            export(lambda x: x, {"x": Floats(2)}, path, **{name: 1})
+
+
 def test_the_missing_package_is_named(monkeypatch, path: Path) -> None:
     monkeypatch.setitem(sys.modules, "onnx.checker", None)
     with pytest.raises(ImportError, match=r"pip install 'dynet_cy\[onnx\]'"):

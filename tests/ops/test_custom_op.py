@@ -404,9 +404,9 @@ def test_what_forward_returns(forward, error, message) -> None:
         (
             lambda d, y, a, b: (d, d[:1]),
             dy.DimensionError,
-            r"bad: the gradient of argument 1 that backward returns has shape \(1, 1\), expected \(2, 1\)",
+            r"bad: the gradient of argument b that backward returns has shape \(1, 1\), expected \(2, 1\)",
         ),
-        (lambda d, y, a, b: (d, d * 1j), TypeError, "bad: the gradient of argument 1 .* real numbers, not complex64"),
+        (lambda d, y, a, b: (d, d * 1j), TypeError, "bad: the gradient of argument b .* real numbers, not complex64"),
     ],
 )
 def test_what_backward_returns(backward, error, message) -> None:
@@ -481,7 +481,7 @@ def test_kernels_are_for_devices() -> None:
     dy.renew_cg()
     x = dy.inputVector([1, 2])
     np.testing.assert_array_equal(op(x, dy.ones((1,)), n=3).npvalue(), [1, 8])
-    with pytest.raises(dy.DimensionError, match=r"powers: an expression .* but argument 1 has shape \(3,\)"):
+    with pytest.raises(dy.DimensionError, match=r"powers: an expression .* but argument w has shape \(3,\)"):
         op(x, dy.ones((3,)))
     with pytest.raises(TypeError, match="powers: kernels in CUDA get n as a number, which 'no' is not"):
         op(x, x, n="no")
@@ -492,8 +492,11 @@ def test_calls() -> None:
     x = dy.inputVector([1, 2])
     with pytest.raises(TypeError, match=r"soft takes 2 expressions \(x w\), not 1"):
         soft(x)
-    with pytest.raises(TypeError, match="soft: argument 1 must be an Expression, not int"):
+    with pytest.raises(TypeError, match="soft: argument w must be an Expression, not int"):
         soft(x, 3)
+    for i in (1, 2):
+        with pytest.raises(TypeError, match=rf"many: argument xs\[{i - 1}\] must be an Expression, not int"):
+            dy.custom_op("many", lambda x, *xs: x)(*[x] * i, 3)
     with pytest.raises(TypeError, match="soft: forward takes no argument gamma by keyword"):
         soft(x, x, gamma=1)
     with pytest.raises(TypeError, match="soft: values given by keyword must be hashable"):

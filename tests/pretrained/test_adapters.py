@@ -175,6 +175,9 @@ def test_the_scale_of_adapters(settings, scale, bert, tmp_path):
     ("call", "error", "message"),
     [
         (lambda e: dy.pretrained.lora(3), TypeError, "expected a layer, got int"),
+        (lambda e: dy.pretrained.lora(e, r=8), TypeError, "there is no argument r; write `rank=`;"),
+        (lambda e: dy.pretrained.lora(e, lora_alpha=8), TypeError, "no argument lora_alpha; write `alpha=`;"),
+        (lambda e: dy.pretrained.lora(e, target_modules=[]), TypeError, "no argument target_modules; write `of=`;"),
         (lambda e: dy.pretrained.lora(e, 0), ValueError, "argument rank"),
         (lambda e: dy.pretrained.lora(e, 2.5), TypeError, "argument rank"),
         (lambda e: dy.pretrained.lora(e, 2, alpha=-1), ValueError, "argument alpha"),

@@ -361,6 +361,44 @@ def test_wrong_inputs_name_the_builder(graph, name: str, layers: int) -> None:
     assert state.add_input(dy.inputVector([1, 2, 3])).output().dim() == ((2,), 1)
 
 
+@pytest.mark.parametrize("kind", [*KINDS, "BiRNN", "stack"])
+def test_arrays_are_read_by_columns(graph, kind: str) -> None:
+    """An array of two axes is a matrix, as an expression is; a list, and an array of expressions, has an input each."""
+    model = dy.ParameterCollection()
+    if kind == "BiRNN":
+        reader: Any = dy.BiRNNBuilder(1, INPUT, 2 * HIDDEN, model, dy.GRUBuilder)
+    elif kind == "stack":
+        below = dy.GRUBuilder(1, INPUT, HIDDEN, model)
+        reader = dy.StackedRNNState([below.initial_state(), dy.GRUBuilder(1, HIDDEN, 2, model).initial_state()])
+    else:
+        reader = make(dy, kind, 1)[0].initial_state()
+    objects = np.empty(2, object)
+    for n in (INPUT, 2, 0):
+        array = np.random.default_rng(n).normal(size=(INPUT, n)).astype(np.float32)
+        columns = [dy.inputVector(array[:, i]) for i in range(n)]
+        if n == 2:
+            objects[:] = columns
+        if kind != "stack":
+            for matrix in (array, dy.inputTensor(array)):
+                outputs = reader.transduce(matrix)
+                assert outputs.shape == (HIDDEN * (1 + (kind == "BiRNN")), n)
+                for i, expected in enumerate(reader.transduce(columns)):
+                    np.testing.assert_allclose(outputs.npvalue()[:, i], expected.npvalue(), rtol=1e-5, atol=1e-6)
+            assert type(reader.transduce(list(array.T))) is list
+        expected = [state_outputs(state) for state in reader.add_inputs(columns)]
+        for xs in (array, dy.inputTensor(array), *([objects] if n == 2 else [])):
+            found = [state_outputs(state) for state in reader.add_inputs(xs)]
+            assert len(found) == n
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(dy.DimensionError, match="argument xs: expected columns of .*; write x.T"):
+        reader.add_inputs(np.ones((INPUT + 1, INPUT)))
+
+
+def state_outputs(state: Any) -> np.ndarray:
+    """The output of a state, or of each one of a pair."""
+    return np.concatenate([s.output().npvalue() for s in (state if isinstance(state, tuple) else (state,))])
+
+
 def outputs_of(kind: str, model: Any, xs: Any) -> list[list[float]]:
     """What a network of a kind makes of inputs, in each way that it reads them."""
     if kind == "BiRNN":
@@ -392,7 +430,6 @@ def test_inputs_may_be_arrays_and_lists(kind: str) -> None:
         "expressions": lambda: [dy.inputVector(x) for x in numbers],
         "lists": lambda: numbers,
         "arrays": lambda: [np.array(x) for x in numbers],
-        "rows": lambda: np.array(numbers),
         "mixed": lambda: [dy.inputVector(numbers[0]), tuple(numbers[1])],
     }
     found = {}
