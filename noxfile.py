@@ -199,7 +199,7 @@ def sanitize(session: nox.Session) -> None:
         *("test_cannot_run.py", "test_quick.py", "test_port.py", "test_starting.py", "core/test_equivalents.py"),
         *(f"test_data_{name}.py" for name in ("environments", "layouts", "metrics", "positions", "readers")),
         *(f"files/test_{name}.py" for name in ("missing", "pickles", "places", "replacing", "written_is_read")),
-        *(f"nn/test_{name}.py" for name in ("columns", "convolution_layers", "image_layers", "layer_construction")),
+        *(f"nn/test_{name}.py" for name in ("columns", "convolution_layers", "image_layers")),
         *(f"nn/test_{name}.py" for name in ("layer_names", "layer_texts", "norm_epsilon", "word_vectors")),
         *("serving/test_web.py", "derivatives/test_second_order.py", "test_commands.py", "test_silent_mistakes.py"),
         *(f"ops/test_{name}.py" for name in ("ieee", "long_sums", "long_sums_of_ops", "offsets", "unread")),
@@ -239,9 +239,9 @@ def readme_tests(session: nox.Session) -> None:
 def sdist(session: nox.Session) -> None:
     """What is in an archive of the source, with the oldest Python and NumPy, and -O1.
 
-    Without the tests of kernels, ops, schedules, memory and devices, eight of ten, which know neither: they run in
-    readme_tests, and nearly all on -O1 in sanitize. What Cython reads is byte for byte that of the clone, so its C may
-    come from there, but for one package: Cython runs with the oldest Python too.
+    Without most tests of kernels, ops, passes and devices, eight of ten, which hardly know either, and of jobs and
+    programs that are slow: they run in readme_tests, and nearly all on -O1 in sanitize. What Cython reads is byte for
+    byte that of the clone, so its C may come from there, but for one package: Cython runs with the oldest Python too.
     """
     source = clone(session, "source")
     unpacked = WORK / "unpacked"
@@ -261,10 +261,12 @@ def sdist(session: nox.Session) -> None:
         shutil.rmtree("build/cython/dynet_cy/schedule", ignore_errors=True)
         session.install(".[test]", "numpy==1.26.*", env={"DYNET_CY_OPT": "-O1"})
     apart = [
-        *("kernels", "ops", "derivatives", "gpu", "schedule", "execute", "sweeps", "core/test_interrupts.py"),
+        *("kernels", "ops", "derivatives", "gpu", "schedule", "core/test_interrupts.py"),
         *("serving/test_fibers_changes.py", "compat/test_gpu_asked_for.py", "test_soak.py", "test_soak_serving.py"),
         *("projects", "examples/test_parallel_examples.py"),
-        *(f"parallel/test_{name}.py" for name in ("async", "equality", "failures", "lazy_in_processes")),
+        *(f"parallel/test_{name}.py" for name in ("async", "equality", "lazy_in_processes")),
+        *(f"execute/test_{name}.py" for name in ("anomaly", "background", "cpu", "graph_limit", "pieces")),
+        *(f"execute/test_{name}.py" for name in ("recompute", "within_limit")),
     ]
     run_tests(session, "-m", "not slow", *(f"--ignore=tests/{name}" for name in apart), *session.posargs)
 

@@ -56,7 +56,7 @@ def test_differences_are_found(soak, monkeypatch):
         ("maps", "dy", "batched_map", lambda f, items, **_: [f(i) for i in reversed(items)], "values of a map"),
         ("anomalies", "dy", "detect_anomaly", contextlib.nullcontext, "an anomaly was not found"),
         ("training", "dy", "load_safetensors", lambda *_: None, "trained on from a file"),
-        ("cached_plans", "plan_cache", "counts", lambda: (3, 0), "scheduled 3 times more"),
+        ("cached_plans", "engine", "stats", lambda *_, **__: {"made": 3}, "scheduled 3 times more"),
         ("frozen", "", "make_trainer", lambda *_: [mock.MagicMock()] * 2, "nothing was trained"),
         ("out_of_memory", "Numpy", "tanh", staticmethod(np.sin), "value after a lack of memory"),
         ("fresh", "", "repeat", lambda *_: "0", "bits of a fresh process"),

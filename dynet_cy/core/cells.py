@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any, NamedTuple
 
+_ENDS = ("POP_TOP", "RETURN_VALUE", "STORE_SUBSCR", "STORE_ATTR")  # of a statement that assigns no variable
 _ONLY_THE_VARIABLE = 3  # references to an object that a variable, another one here, and a call refer to
 # The module's code, or that of a cell, by which something was made, for collections of layers and for parameters.
 _executions: weakref.WeakKeyDictionary[Any, CodeType] = weakref.WeakKeyDictionary()
@@ -47,7 +48,7 @@ def assignment(frame: Any) -> Assignment | None:
             first = first or at
             found.append(frame.f_code.co_names[argument])
         # The end of the statement; a POP_TOP after END_FOR pops the iterator of an inlined comprehension.
-        elif found and name != "EXTENDED_ARG" or name in ("POP_TOP", "RETURN_VALUE") and before != "END_FOR":
+        elif found and name != "EXTENDED_ARG" or name in _ENDS and before != "END_FOR":
             break
         if name not in ("EXTENDED_ARG", "CACHE"):
             argument, before = 0, name

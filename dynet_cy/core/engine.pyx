@@ -12,7 +12,7 @@ from libc.stdint cimport INT32_MAX, UINT64_MAX, uint64_t, uintptr_t
 
 from dynet_cy.core.threads cimport Number
 
-from dynet_cy.core.threads import pause_at
+from dynet_cy.core.threads import _pause_at
 
 cdef dict counts = {}                   # by name: the address, and what it was at the last reset
 cdef dict tunables = {}                 # by name: the address, and the largest value
@@ -128,4 +128,4 @@ def _near(name, names):
     return "similar names: " + ", ".join(near)
 
 
-add_tunable("core.threads.pause", <Number*><uintptr_t>pause_at, INT32_MAX)
+add_tunable("core.threads.pause", <Number*><uintptr_t>_pause_at, INT32_MAX)

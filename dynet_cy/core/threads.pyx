@@ -41,7 +41,7 @@ cdef extern from "<fenv.h>" nogil:
     int fesetenv(const fenv_t* environment)
 
 cdef Number pause = 50              # milliseconds between two looks for signals
-pause_at = <uintptr_t>&pause        # core.engine stands above
+_pause_at = <uintptr_t>&pause       # core.engine stands above
 
 cdef enum:
     LONG_PAUSE = 250                # where taking the GIL is slow, since other threads want it

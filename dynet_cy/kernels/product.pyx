@@ -64,9 +64,11 @@ cdef extern from *:
     Caller* caller_here "dy_caller_here"() nogil
     bint came_first "dy_came_first"(Caller* c, const Panels* x) nogil
 
-# Smaller matrices stay in the first-level cache anyway.
+# Smaller matrices stay in the first-level cache anyway; with more columns, the
+# packing that BLAS does in each call is a small part of its time.
 cdef enum:
     LEAST_PACKED = 8192
+    MOST_COLUMNS = 512
     MOST_IN_SHORT = 127                         # columns, where memory is short
     LEAST_TERMS = 32                            # sums of fewer are about as fast in float32
 
@@ -113,8 +115,7 @@ cdef void summed(bint ta, size_t m, size_t n, size_t k, const float* a, Packed* 
         if panels != NULL:
             atomic_sub((<Pack*>pack).users, 1, RELEASE)
         return
-    if pack != NULL and not (<Pack*>pack).shared and K.packs and m * k >= LEAST_PACKED and (
-            n <= MOST_IN_SHORT or not caller_here().narrow):
+    if pack != NULL and not (<Pack*>pack).shared and K.packs and m * k >= LEAST_PACKED and n <= most_columns():
         panels = panels_of(<Pack*>pack, ta, m, k, a, False)
     if panels == NULL:
         begin_with(m, n, old, ldold, c)
@@ -146,6 +147,11 @@ cdef void begin_with(size_t m, size_t n, const float* old, size_t ldold, float* 
     cdef Columns columns = Columns(m, old, ldold, c)
     if old != c:
         in_ranges(n, 1, m * ELEMENT_COST, copy_columns, &columns)
+
+
+cdef inline size_t most_columns() noexcept nogil:
+    """The columns of products for which weights are packed."""
+    return MOST_IN_SHORT if caller_here().narrow else MOST_COLUMNS
 
 
 cdef void pack_for_narrow(bint only) noexcept nogil:

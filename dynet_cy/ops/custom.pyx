@@ -51,7 +51,7 @@ cdef list all_kernels = []
 cdef Served served_on_devices = NULL
 
 
-ANY_NUMBER = "kernels in CUDA take a fixed number of arguments, but the op takes any number"
+cdef str ANY_NUMBER = "kernels in CUDA take a fixed number of arguments, but the op takes any number"
 
 
 cdef class _Kernels:

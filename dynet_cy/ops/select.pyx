@@ -1616,7 +1616,7 @@ def argsort(x, d=0, bint descending=False):
 def topk(x, k: int, d=0, bint largest=True) -> tuple[Expression, Expression]:
     """The k greatest elements along an axis, the greatest first, and their positions.
 
-    A NaN comes before all others in the values, and none is chosen: its position is an error.
+    A NaN comes first in the values. It has no position: the positions raise an error then.
 
     Args:
         x: any expression.
@@ -1638,7 +1638,17 @@ def topk(x, k: int, d=0, bint largest=True) -> tuple[Expression, Expression]:
         (array([3., 2.]), array([0, 2], dtype=int32))
     """
     cdef uint32_t order = BEST_FIRST if largest else NAN_FIRST
-    return ordered(SORT, x, d, k, order, "topk"), ordered(ARGSORT, x, d, k, order, "topk", chooser_number("topk"))
+    return (taken(x, ordered(ARGSORT, x, d, k, order, "topk"), axis_in(x, d, "topk"), OWN_POSITIONS, "topk"),
+            ordered(ARGSORT, x, d, k, order, "topk", chooser_number("topk")))
+
+
+def _best(x) -> tuple[Expression, Expression]:
+    """The greatest number of each line of x and its position, as those of `topk`, but a NaN has a position too.
+
+    For decoders, which say themselves what was NaN.
+    """
+    cdef Expression places = ordered(ARGSORT, x, 0, 1, BEST_FIRST, "topk")
+    return taken(x, places, 0, OWN_POSITIONS, "topk"), places
 
 
 # ---- continuations: for each beam, the best sums of a score and the total of its line -------------

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dynet_cy.graph import Expression
-from dynet_cy.model import ParameterCollection, Parameters
+from dynet_cy.model import ParameterCollection
 from dynet_cy.nn import Dropout, Embedding, Layer, LayerNorm
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.blocks import Attention, Block
@@ -188,7 +188,7 @@ class Bart(EncoderDecoder):
         found: Expression = self.embeddings.placed(x, self.decoder_places, first)
         return found
 
-    def _scores_of(self, x: Expression, matrix: Parameters | None = None) -> Expression:
+    def _scores_of(self, x: Expression, matrix: Expression | None = None) -> Expression:
         found = super()._scores_of(x, matrix)
         return found if self.bias is None else found + self.bias.final_logits_bias
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import abc
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Union
+from typing import Any, ClassVar, Union, cast
 from weakref import WeakKeyDictionary
 
-from dynet_cy.core.devices import device_name
-from dynet_cy.graph import Expression
-from dynet_cy.model import ParameterCollection, Parameters
+from dynet_cy.graph import Expression, StaleExpressionError
+from dynet_cy.graph.expressions import cg
+from dynet_cy.model import ParameterCollection
 from dynet_cy.model.parameters import set_array
 from dynet_cy.nn import Dropout, Embedding, KeysValues, Layer, Linear
 from dynet_cy.nn.basic import resized_rows
@@ -24,9 +25,17 @@ from dynet_cy.pretrained.settings import Settings
 __all__ = ["Decoder", "Generator", "Tables"]
 
 State = tuple[KeysValues, ...]
-# For each model the matrix for scores, and what it was made of.
-_matrices: WeakKeyDictionary[Any, tuple[Any, Parameters]] = WeakKeyDictionary()
+_matrices = threading.local()  # for each model the matrix for scores in the current graph, and what it was made of
 Ids = Union[Sequence[int], Any]
+
+
+def _is_stale(x: Expression) -> bool:
+    """Whether the graph of an expression was renewed, or went back to before it."""
+    try:
+        x.dim()
+    except StaleExpressionError:
+        return True
+    return False
 
 
 class Tables(Layer):
@@ -107,21 +116,21 @@ class Generator(Encoder):
         found: Expression = self.embeddings(ids)
         return found
 
-    def _score_matrix(self) -> Parameters | None:
-        """The table of pieces as a matrix, if scores are products with it. It is a parameter, made again when the table
-        changes: its packed form serves all steps, and products of several calls are computed together."""
+    def _score_matrix(self) -> Expression | None:
+        """The table of pieces as a matrix, if scores are products with it. It is a copy, so all steps in a graph share
+        it, those of several calls too: only products with one matrix are computed together."""
         if not self.tie:
             return None
         table = self.embeddings.pieces.table
-        made_of, found = _matrices.get(self, (None, None))
-        if made_of != (table, table.storage.times_changed):
-            made_of = table, table.storage.times_changed
-            device = device_name(table.storage.device)
-            found = ParameterCollection().parameters_from_numpy(table.as_array(), device=device)
-            _matrices[self] = made_of, found
-        return found
+        kept, values = _matrices.__dict__.setdefault("kept", WeakKeyDictionary()), (cg(), table.storage.times_changed)
+        before, found = kept.get(self, (None, None))
+        if before == values and not _is_stale(found):
+            return cast(Expression, found)
+        made: Expression = table.T
+        kept[self] = values, made
+        return made
 
-    def _scores_of(self, x: Expression, matrix: Parameters | None = None) -> Expression:
+    def _scores_of(self, x: Expression, matrix: Expression | None = None) -> Expression:
         """The scores of vectors; `matrix`: what `_score_matrix` returns, for steps."""
         if matrix is not None:
             return matrix * x

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from dynet_cy.graph import Expression
-from dynet_cy.model import ParameterCollection, Parameters
+from dynet_cy.model import ParameterCollection
 from dynet_cy.nn import Layer, RelativeBias, RMSNorm
 from dynet_cy.pretrained.blocks import Attention, Block
 from dynet_cy.pretrained.encoder_decoder import EncoderDecoder
@@ -147,5 +147,5 @@ class T5(EncoderDecoder):
     def _decoder_finished(self, x: Expression) -> Expression:
         return self.decoder_norm(x)
 
-    def _scores_of(self, x: Expression, matrix: Parameters | None = None) -> Expression:
+    def _scores_of(self, x: Expression, matrix: Expression | None = None) -> Expression:
         return super()._scores_of(x * self.settings.dim**-0.5 if self.scaled else x, matrix)

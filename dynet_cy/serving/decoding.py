@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dynet_cy.graph import Expression
-from dynet_cy.ops.api import concatenate, inputTensor, pick_batch_elems, random_gumbel, topk
+from dynet_cy.ops.api import concatenate, inputTensor, pick_batch_elems, random_gumbel
+from dynet_cy.ops.select import _best  # type: ignore[attr-defined]  # stubs have what is public
 from dynet_cy.serving.constraints import Allowed, Constraints, Prefixes, list_of
 from dynet_cy.serving.states import Selection
 
@@ -107,7 +108,7 @@ def decode(
             if every == 1 and count * len(rows) <= FEW:
                 chosen.append(scores)
             else:
-                value, last = topk(scores, 1)
+                value, last = _best(scores)
                 chosen += [value, last]
         going, last = _continue(_read(chosen, len(rows)), outputs, [lengths[row] for row in rows], stops)
         length = length + every
@@ -134,7 +135,7 @@ def _read(chosen: list[Expression], count: int) -> Numbers:
     if len(chosen) > 1:
         return concatenate(chosen).npvalue().reshape(len(chosen) // 2, 2, count)  # one array is read
     numbers = chosen[0].npvalue().reshape(-1, count)
-    places = numbers.argmax(0)  # a NaN is found first, as by topk
+    places = numbers.argmax(0)  # a NaN is found first, as by `_best`
     return np.stack([numbers[places, np.arange(count)], places])[None]
 
 

@@ -227,8 +227,6 @@ DY_INLINE void DY_N(panel)(const int N, const int P, const int R, size_t k, cons
             }
 }
 
-#define DY_PANEL_BLOCK 256 /* columns of B for all panels */
-
 #define DY_PANEL_FN(N, P, R)                                                                                           \
     static void DY_N(panel_##N##_##P##_##R)(size_t k, const float *a, size_t next, const float *b, size_t rs, size_t cs, \
                                             float alpha, float beta, const float *old, size_t ldold, float *c,         \
@@ -259,14 +257,6 @@ static void DY_N(panel_columns)(int count, int vectors, size_t n, size_t k, cons
 #ifndef DY_PAIRS
 static void DY_N(sgemm_packed)(size_t m, size_t n, size_t k, const float *panels, const float *b, size_t ldb, float beta,
                                const float *old, size_t ldold, float *c, size_t ldc) {
-    size_t blocks = (n + DY_PANEL_BLOCK - 1) / DY_PANEL_BLOCK; /* so that their part of B and C stays in the cache */
-    if (blocks > 1) {
-        for (size_t u = 0, j = 0, w; u < blocks; u++, j += w) {
-            w = (n - j) / (blocks - u);
-            DY_N(sgemm_packed)(m, w, k, panels, b + j * ldb, ldb, beta, old + j * ldold, ldold, c + j * ldc, ldc);
-        }
-        return;
-    }
     size_t height = DY_PANEL * DY_W, whole = m / height, rest = m % height, passes = (k + DY_PASS - 1) / DY_PASS;
     /* With few columns, several panels at once give enough independent sums to hide the latency of additions. No
      * prefetching then: they are already read at the speed of memory. */
@@ -346,7 +336,6 @@ static void DY_N(gemm_panels)(int ta, int tb, size_t m, size_t n, size_t k, floa
 #endif
 
 #undef DY_LINE
-#undef DY_PANEL_BLOCK
 #undef DY_PANEL_TILES
 #undef DY_PANEL_ALL
 #undef DY_PANEL_FN

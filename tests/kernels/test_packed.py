@@ -85,22 +85,6 @@ def test_values_in_a_mapping(weights) -> None:
     assert abs(w.as_array()).max() > 0
 
 
-@pytest.mark.parametrize("columns", [256, 257, 600, 1025])
-def test_many_columns(columns: int) -> None:
-    """Packed products of many columns have the sums of those of single ones, whatever block a column is in."""
-    rng = np.random.default_rng(columns)
-    w = dy.ParameterCollection().add_parameters((70, 300))  # the last panel is not full, and there are two passes
-    numbers, old = rng.normal(size=(300, columns)), rng.normal(size=(70, columns))
-    for b in (old[:, 0], old):
-        dy.renew_cg()
-        found = [dy.affine_transform([dy.inputTensor(b), w, dy.inputTensor(numbers)]).npvalue() for _ in range(2)]
-        want = w.as_array().astype(np.float64) @ numbers + b.reshape(70, -1)
-        np.testing.assert_allclose(found[1], want, rtol=1e-4, atol=1e-4)
-        few = dy.affine_transform([dy.inputTensor(b.reshape(70, -1)[:, :3]), w, dy.inputTensor(numbers[:, :3])])
-        if b.ndim > 1:
-            np.testing.assert_array_equal(few.npvalue(), found[1][:, :3])
-
-
 def test_tables_as_matrices() -> None:
     collection = dy.ParameterCollection()
     table = collection.add_lookup_parameters((COLUMNS, ROWS))

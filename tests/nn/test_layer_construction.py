@@ -131,6 +131,8 @@ def test_builders_and_parameters_follow_the_same_rule(model, cell: str, names: s
         ("def f():\n    model.add_parameters(2)\n    return model.add_parameters(3)\nps = f()", 1),
         ("model = dy.ParameterCollection()\nps = [model.add_parameters(2)]", 0),
         ("for _ in range(2):\n    ps = model.add_parameters(2)\nps = 0", 0),
+        ("d = {}\nd['a'] = model.add_parameters(2)\nps = 0", 0),
+        ("d = type('D', (), {})()\nd.a = model.add_parameters(2)\nps = [0]", 0),
     ],
 )
 def test_others_that_are_made_again_are_a_word(model, cell: str, words: int) -> None:
@@ -142,6 +144,17 @@ def test_others_that_are_made_again_are_a_word(model, cell: str, words: int) -> 
             notebook.run(cell)
         says = [str(w.message) for w in caught]
         assert [text.startswith("ps was made again, and the model has its former") for text in says] == [True] * words
+
+
+def test_an_item_of_a_dictionary_is_not_the_next_variable(model) -> None:
+    notebook = Notebook(model)
+    cell = "d = {}\nd['a'] = nn.Linear(2, 2, model)\nL = nn.Linear(3, 3, model)"
+    notebook.run(cell)
+    names = notebook.names["d"]["a"].collection.name(), notebook.names["L"].collection.name()
+    with pytest.warns(UserWarning, match="Linear L was made again"):
+        notebook.run(cell)
+    assert notebook.names["L"].collection.name() == names[1]
+    assert notebook.names["d"]["a"].collection.name() not in names
 
 
 def test_what_a_constructor_has_of_its_locals_stays(model) -> None:

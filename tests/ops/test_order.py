@@ -52,3 +52,13 @@ def test_a_few_of_many_are_those_of_a_sort(n: int, largest: bool) -> None:
         if k:
             dy.sum_batches(dy.sum_elems(values)).backward(full=True)
             np.testing.assert_array_equal(x.gradient().sum(0), k)
+
+
+def test_values_of_topk_are_those_of_x() -> None:
+    """Integers stay exact, and their gradients have gradients."""
+    most = 2**24 + 1
+    assert dy.topk(dy.input_indices([3, most, 5]), 2)[0].npvalue().tolist() == [most, 5]
+    x = dy.inputTensor([3.0, 1.0, 2.0])
+    (slope,) = dy.gradients(dy.sum_elems(dy.cube(dy.topk(x, 2)[0])), [x])
+    (second,) = dy.gradients(dy.sum_elems(slope), [x])
+    np.testing.assert_allclose(second.npvalue(), [18, 0, 12])

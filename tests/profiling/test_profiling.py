@@ -149,7 +149,6 @@ def test_requests_of_several_lines_are_sorted() -> None:
         h.npvalue()
         loss = dy.sum_elems(h)
         loss.backward()
-    assert [row.nodes for row in profile.requests][0] == 20
     assert sorted(row.nodes for row in profile.requests) == [1, 1, 20]
     assert [row.seconds for row in profile.requests] == sorted((r.seconds for r in profile.requests), reverse=True)
 
