@@ -145,4 +145,4 @@ model.save("tagger.txt")
 
 # %%
 # Another program makes the same collection and calls ``model.populate("tagger.txt")``.
-# :doc:`The last tutorial <9_shipping_a_model>` makes a file that others can use.
+# :doc:`Tutorial 9 <9_shipping_a_model>` makes a file that others can use.
