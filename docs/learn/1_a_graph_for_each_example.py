@@ -49,9 +49,9 @@ print(state.npvalue().round(2))
 # blackboard: each example, or each batch of examples, starts on a clean one. Call it at
 # the start of every step.
 #
-# A loss compares the output of the network with the right answer. `pickneglogsoftmax` is
-# the cross-entropy: -log of the probability that softmax gives to the right answer. For
-# a batch, make one loss for each example and add them up.
+# A loss compares the output of the network with the right answer. `pickneglogsoftmax`
+# is the cross-entropy: -log of the probability that softmax gives to the right answer.
+# For a batch, make one loss for each example and add them up.
 
 trees = [
     (True, 1),
