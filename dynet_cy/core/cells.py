@@ -52,7 +52,11 @@ def assignment(frame: Any) -> Assignment | None:
             break
         if name not in ("EXTENDED_ARG", "CACHE"):
             argument, before = 0, name
-    return Assignment(tuple(found), frame.f_locals, frame.f_code, first, is_own) if found else None
+    if not found:
+        return None
+    # Within a comprehension, Python 3.13 gives a view of the variables of the comprehension alone.
+    namespace = frame.f_locals if isinstance(frame.f_locals, dict) else frame.f_globals
+    return Assignment(tuple(found), namespace, frame.f_code, first, is_own)
 
 
 def take_place_of_former(
