@@ -18,8 +18,7 @@ from dynet_cy.graph.structs cimport (
 )
 from dynet_cy.graph.thrift cimport bytes_missing, bytes_of, most_values
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind, array_push, array_rewind
-
-cdef uint32_t NONE = 0xFFFFFFFFu
+from dynet_cy.schedule.facts cimport NONE
 
 cdef enum:
     MOST_OF_NODE = 1024             # bytes on average: for longer ones a search pays

@@ -43,8 +43,8 @@ from dynet_cy.graph.structs cimport (
 )
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport CPU, LIST, SHARE, Op, op_at, reads, reads_result, rule_of
+from dynet_cy.schedule.facts cimport NONE, PlanFacts, batch_of, open_facts
 
-cdef uint32_t NONE = 0xFFFFFFFFu
 cdef const Op* ops = op_at(0)       # all ops; the table never moves
 
 cdef enum:
@@ -71,9 +71,7 @@ cdef enum:
 cdef struct Search:
     Graph* g
     uint32_t begin, end             # the planned batches
-    uint32_t lowest, span           # the numbers of their nodes: the lowest one, and how many up to the highest
-    # By node, from `lowest` on: its planned batch, or NONE.  NULL: each node has a batch, in the order of numbers.
-    uint32_t* batch
+    PlanFacts facts
     uint8_t* kept                   # by batch
     bint on_device                  # some of it
     uint8_t* parts                  # by batch, of concatenations: whether its parts are the same in backward
@@ -144,41 +142,13 @@ cdef bint is_worth_it(const Graph* g, uint32_t n_batches) noexcept nogil:
 
 cdef bint open_search(Search* s) noexcept nogil:
     """Find the batch of each node.  False: there is no memory."""
-    cdef Graph* g = s.g
-    cdef const uint32_t* order = order_of(g) + g.n_order
-    cdef uint32_t n = <uint32_t>(g.order.top // sizeof(uint32_t)) - g.n_order
-    cdef uint32_t i, b, highest = order[0], n_batches = s.end - s.begin
-    cdef bint as_made = n == n_batches              # as in a chain of single nodes
-    s.lowest = order[0]
-    for i in range(1, n):
-        as_made = as_made and order[i] == order[0] + i
-        s.lowest = min(s.lowest, order[i])
-        highest = max(highest, order[i])
-    s.span = highest - s.lowest + 1
-    s.batch = NULL
-    s.kept = <uint8_t*>arena_alloc(&g.scratch, 2 * <size_t>n_batches)
+    cdef uint32_t n_batches = s.end - s.begin
+    s.kept = <uint8_t*>arena_alloc(&s.g.scratch, 2 * <size_t>n_batches)
     if s.kept == NULL:
         return False
     memset(s.kept, 0, 2 * <size_t>n_batches)
     s.parts = s.kept + n_batches
-    if as_made:
-        return True
-    s.batch = <uint32_t*>arena_alloc(&g.scratch, s.span * sizeof(uint32_t))
-    if s.batch == NULL:
-        return False
-    memset(s.batch, 0xFF, s.span * sizeof(uint32_t))
-    for b in range(s.begin, s.end):
-        for i in range(batches_of(g)[b].count):
-            s.batch[order_of(g)[batches_of(g)[b].first + i] - s.lowest] = b
-    return True
-
-
-cdef inline uint32_t planned_batch(const Search* s, uint32_t node) noexcept nogil:
-    """The planned batch of a node, or NONE."""
-    cdef uint32_t at = node - s.lowest              # unsigned: a lower number is beyond the span
-    if at >= s.span:
-        return NONE
-    return s.batch[at] if s.batch != NULL else s.begin + at
+    return open_facts(&s.facts, s.g, s.begin, n_batches)
 
 
 cdef inline void keep(Search* s, uint32_t b) noexcept nogil:
@@ -220,7 +190,7 @@ cdef bint keep_what_is_read(Search* s, const uint32_t* targets, uint32_t n) noex
     if s.on_device:
         keep_copied_last(s)
     for i in range(n):
-        keep(s, planned_batch(s, targets[i]))
+        keep(s, batch_of(&s.facts, targets[i]))
     keep_for_others(s)
     s.n = 0
     for b in range(s.begin, s.end):
@@ -256,7 +226,7 @@ cdef inline void look_at_one(Search* s, Batch* batch, uint32_t b) noexcept nogil
             or batch.bytes < least_of(g, number)):
         s.kept[b - s.begin] = True
     for i in range(x.nargs):
-        of = planned_batch(s, args[i])
+        of = batch_of(&s.facts, args[i])
         if of == NONE:
             continue
         batches_of(g)[of].last = b
@@ -302,7 +272,7 @@ cdef void keep_arguments(Search* s, uint32_t b) noexcept nogil:
         parted = False
         before = NONE
         for j in range(batch.count):
-            of = planned_batch(s, args_of(g, &nodes_of(g)[ids[j]])[i])
+            of = batch_of(&s.facts, args_of(g, &nodes_of(g)[ids[j]])[i])
             if j and of != before:
                 parted = True
                 adjacent = adjacent and (of == before + 1 or before == NONE or of == NONE)
@@ -316,7 +286,7 @@ cdef void keep_arguments(Search* s, uint32_t b) noexcept nogil:
                 keep(s, of)
         if parted and adjacent and not read:
             for j in range(batch.count):
-                keep(s, planned_batch(s, args_of(g, &nodes_of(g)[ids[j]])[i]))
+                keep(s, batch_of(&s.facts, args_of(g, &nodes_of(g)[ids[j]])[i]))
 
 
 cdef void extend_arguments(Search* s, const Batch* batch, uint32_t until) noexcept nogil:
@@ -327,7 +297,7 @@ cdef void extend_arguments(Search* s, const Batch* batch, uint32_t until) noexce
     for j in range(batch.count):
         x = &nodes_of(g)[order_of(g)[batch.first + j]]
         for i in range(x.nargs):
-            of = planned_batch(s, args_of(g, x)[i])
+            of = batch_of(&s.facts, args_of(g, x)[i])
             if of != NONE:
                 batches_of(g)[of].last = max(batches_of(g)[of].last, until)
 
@@ -346,7 +316,7 @@ cdef void keep_what_is_copied(Search* s, const Batch* batch) noexcept nogil:
     for j in range(batch.count):
         x = &nodes_of(s.g)[order_of(s.g)[batch.first + j]]
         for i in range(x.nargs):
-            of = planned_batch(s, args_of(s.g, x)[i])
+            of = batch_of(&s.facts, args_of(s.g, x)[i])
             if of != NONE and batches_of(s.g)[of].form == COPIES:
                 keep_all_arguments(s, &batches_of(s.g)[of])
 
@@ -357,7 +327,7 @@ cdef void keep_all_arguments(Search* s, const Batch* batch) noexcept nogil:
     for j in range(batch.count):
         x = &nodes_of(s.g)[order_of(s.g)[batch.first + j]]
         for i in range(x.nargs):
-            keep(s, planned_batch(s, args_of(s.g, x)[i]))
+            keep(s, batch_of(&s.facts, args_of(s.g, x)[i]))
 
 
 cdef void read_copies(Search* s, uint32_t copies, uint32_t reader) noexcept nogil:
@@ -390,11 +360,11 @@ cdef bint read_through(Search* s, const Batch* batch, const Op* op, uint32_t i) 
     cdef uint32_t j, k, arg, of
     cdef const Node* x
     arg = argument(g, batch, 0, i)
-    if planned_batch(s, arg) == NONE or not is_of_parts(g, arg) or not is_copied(s, batch, op, i):
+    if batch_of(&s.facts, arg) == NONE or not is_of_parts(g, arg) or not is_copied(s, batch, op, i):
         return False
     for j in range(batch.count):
         arg = argument(g, batch, j, i)
-        of = planned_batch(s, arg)
+        of = batch_of(&s.facts, arg)
         if not is_of_parts(g, arg):
             keep(s, of)
             continue
@@ -404,7 +374,7 @@ cdef bint read_through(Search* s, const Batch* batch, const Op* op, uint32_t i) 
             keep(s, of)
         x = &nodes_of(g)[arg]
         for k in range(x.nargs):
-            keep(s, planned_batch(s, args_of(g, x)[k]))
+            keep(s, batch_of(&s.facts, args_of(g, x)[k]))
     return True
 
 
@@ -450,7 +420,7 @@ cdef bint is_copied(const Search* s, const Batch* batch, const Op* op, uint32_t 
     for j in range(batch.count):
         elements += total_of(&nodes_of(g)[order[batch.first + j]].dim)
         arg = argument(g, batch, j, i)
-        number = planned_batch(s, arg)
+        number = batch_of(&s.facts, arg)
         if number == NONE:
             return False
         of = &batches_of(g)[number]
@@ -489,14 +459,14 @@ cdef void keep_for_others(Search* s) noexcept nogil:
     cdef const uint8_t* state = state_of(g)
     cdef const Node* x
     cdef uint32_t i, k
-    for i in range(s.lowest + 1, g.n_nodes):
+    for i in range(s.facts.lowest + 1, g.n_nodes):
         if state[i] & (COMPUTED | WANTED):
             continue
         x = &nodes_of(g)[i]
         if x.batch != NO_BATCH:                     # it has been dropped itself
             continue
         for k in range(x.nargs):
-            keep(s, planned_batch(s, args_of(g, x)[k]))
+            keep(s, batch_of(&s.facts, args_of(g, x)[k]))
 
 
 # ---- where ------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from dynet_cy.memory.arena cimport (
     arena_alloc, arena_extend, arena_offset, arena_push, arena_rewind, array_push, array_rewind,
 )
 from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, SHARE, Op, op_at, rule_index, rule_of
+from dynet_cy.schedule.facts cimport NONE
 from dynet_cy.schedule.rewrite cimport (
     LONG, count_users, rewrite, rewrites_at, rewrites_of,
 )
@@ -930,8 +931,6 @@ cdef struct Queue:
     uint32_t n                      # nodes of this signature in the queue being emptied
     uint32_t at                     # 1 + position of the next one in its own batch; 0: it has no batch of its own
     uint64_t feeds                  # by agenda: the queues of the users of its nodes; those beyond 64 share bits
-
-cdef uint32_t NONE = 0xFFFFFFFFu
 
 # At least MANY_APART nodes of one size run as one call of their own, even if nodes of other
 # sizes are ready, provided that their results have at most SMALL_APART floats.
