@@ -13,8 +13,8 @@ through time need no launch for them.
 If nothing else uses the argument, a reshaped value needs no copy: it is a view, as on the CPU (execute/walk).
 """
 
-from libc.stdint cimport uint8_t, uint32_t
-from libc.string cimport memcpy, memset
+from libc.stdint cimport uint32_t
+from libc.string cimport memcpy
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.gradients cimport contribute

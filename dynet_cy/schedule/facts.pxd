@@ -22,8 +22,8 @@ cdef struct PlanFacts:
     uint32_t* batch                 # by node: the number of its batch, or NONE; NULL: a node each, in their order
 
 
-# Find the batches of the nodes of n batches, the first of which has the number `begin`: those of the graph, or a copy of
-# the plan. False: there is no memory.
+# Find the batches of the nodes of n batches, the first of which has the number `begin`: those of the graph, or a copy
+# of the plan. False: there is no memory.
 cdef bint open_facts(PlanFacts* f, Graph* g, uint32_t begin, uint32_t n) noexcept nogil
 cdef bint open_facts_of(PlanFacts* f, Graph* g, uint32_t begin, const Batch* batches, uint32_t n,
                         const uint32_t* order) noexcept nogil
