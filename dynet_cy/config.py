@@ -59,7 +59,7 @@ from dynet_cy.memory import arena as _arena
 from dynet_cy.model import weight_decay as _weight_decay
 from dynet_cy.parallel import runtime as _parallel
 from dynet_cy.profiling import anomaly as _anomaly
-from dynet_cy.schedule import siblings as _siblings
+from dynet_cy.schedule import speculation as _speculation
 
 __all__ = ["DynetParams", "add_options", "get", "gpu", "init", "init_from_params", "set", "set_gpu"]
 
@@ -176,7 +176,7 @@ def set(
     if batch_requests is not None:
         if batch_requests not in (0, 1):
             raise ValueError(f"batch_requests must be 0 or 1, not {batch_requests!r}")
-        _siblings.switch(bool(batch_requests))
+        _speculation.switch(bool(batch_requests))
     if precision is not None:
         _kernels.set_precision(precision)
     for name, on in (("check", check), ("strict", strict)):
@@ -258,7 +258,7 @@ def get() -> dict[str, Any]:
         "threads": _pool.threads(),
         "flush_denormals": _pool.flushes_denormals(),
         "check": _switched["check"],
-        "batch_requests": _siblings.is_on(),
+        "batch_requests": _speculation.is_on(),
         "precision": _kernels.precision(),
         "strict": _switched["strict"],
     }

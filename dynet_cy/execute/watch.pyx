@@ -24,7 +24,7 @@ from dynet_cy.graph.timeline cimport BATCH, BATCH_AGAIN, BATCH_BACKWARD, WEIGHTS
 from dynet_cy.graph.usage cimport note_level, note_peak
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.registry cimport MAX_OPS, Op, op_at
-from dynet_cy.schedule.siblings cimport track_requests, was_waiting
+from dynet_cy.schedule.speculation cimport track_requests, was_waiting
 
 from dynet_cy.graph.usage import watch_peak
 from dynet_cy.memory.storage import parameter_names

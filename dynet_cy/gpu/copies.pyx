@@ -231,8 +231,8 @@ cdef int copies_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
 
 
 cdef int copy_parts(Walk* w, const Node* x, float* y, int depth) noexcept nogil:
-    """Copy the arguments of a node to y.  Of an argument that is a copy and waits itself, its arguments are copied; if
-    that is so `depth` times, it does not wait any longer."""
+    """Copy the arguments of a node to y, and follow copies that wait themselves to their sources, at most `depth`
+    levels; one that lies deeper is made now."""
     cdef const Node* a
     cdef uint32_t i
     for i in range(x.nargs):

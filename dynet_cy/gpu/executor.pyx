@@ -9,7 +9,7 @@ from dynet_cy.execute.gradients cimport (
     begin_at, multiply_collected, open_backward, run_backward,
 )
 from dynet_cy.execute.recompute cimport may_drop, prepare_backward, run_backward_in_stretches
-from dynet_cy.execute.revival cimport bring_back, run_plan
+from dynet_cy.execute.rematerialize cimport bring_back, run_plan
 from dynet_cy.execute.walk cimport Walk, run_planned_at_once
 from dynet_cy.execute.watch cimport (
     Finding, bad_values, check_before, checking, end_pass, list_batches, profiling, raise_anomaly,

@@ -18,7 +18,7 @@ from dynet_cy.execute.cpu cimport begin_cpu_walk, finish_collected
 from dynet_cy.execute.gradient_memory cimport close_lending, take_back
 from dynet_cy.execute.gradients cimport begin_at, contribute, open_backward, run_backward
 from dynet_cy.execute.recompute cimport may_drop, prepare_backward, run_backward_in_stretches
-from dynet_cy.execute.revival cimport bring_back, run_plan
+from dynet_cy.execute.rematerialize cimport bring_back, run_plan
 from dynet_cy.execute.walk cimport (
     Device, Failure, Form, Part, Walk, begin_walk, clear_call, raise_failure, raise_of_op, settle,
 )
@@ -80,7 +80,8 @@ cdef inline Param* parameter_of(const Node* x) noexcept nogil:
 # ---- parts -----------------------------------------------------------------------
 #
 # The walk over several devices decides nothing about batches: it runs each segment by a walk over its device, and a
-# copy by itself.  So all that is planned and dropped is the same as on one device (execute/recompute, execute/revival).
+# copy by itself.  So all that is planned and dropped is the same as on one device (execute/recompute,
+# execute/rematerialize).
 
 # A pass over a graph on several devices.
 cdef struct Several:

@@ -10,7 +10,7 @@ from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.expressions cimport ComputationGraph
 from dynet_cy.graph.origin cimport origin_at, scope_at
 from dynet_cy.graph.structs cimport (
-    COMPUTED, DROPPED, FLEETING, GRAPH_ARENAS, GRAPH_ARRAYS, NO_BATCH, SPENT, VIEWS, Graph, Node, batches_of,
+    COMPUTED, DONATED, DROPPED, GRAPH_ARENAS, GRAPH_ARRAYS, NO_BATCH, TRANSIENT, VIEWS, Graph, Node, batches_of,
     is_dropped, nodes_of, origin_of, state_of,
 )
 from dynet_cy.graph.table cimport claim, graph_table, release
@@ -100,8 +100,8 @@ cdef inline bint has_own_value(const Graph* g, uint32_t i) noexcept nogil:
         return False
     if x.batch == NO_BATCH:
         return state_of(g)[i] & COMPUTED
-    # Backward may have spent it, but it has the memory.
-    return batches_of(g)[x.batch].form != VIEWS and (not is_dropped(g, i) or batches_of(g)[x.batch].spends & SPENT)
+    # Backward may have donated it, but it has the memory.
+    return batches_of(g)[x.batch].form != VIEWS and (not is_dropped(g, i) or batches_of(g)[x.batch].donation & DONATED)
 
 
 cdef inline bint was_dropped(const Graph* g, uint32_t i) noexcept nogil:
@@ -109,7 +109,7 @@ cdef inline bint was_dropped(const Graph* g, uint32_t i) noexcept nogil:
     cdef uint32_t b = nodes_of(g)[i].batch
     if b == NO_BATCH or batches_of(g)[b].form == VIEWS:
         return False
-    return batches_of(g)[b].planned != 0 and batches_of(g)[b].planned != FLEETING
+    return batches_of(g)[b].planned != 0 and batches_of(g)[b].planned != TRANSIENT
 
 
 cdef list value_usage(const Graph* g):

@@ -32,7 +32,7 @@ from dynet_cy.ops.registry cimport CPU, PRODUCT, SHARE, Op, op_at, reads, rule_o
 from dynet_cy.schedule.chains cimport SEARCHED, append_stretch, forget_from, plan_chain
 from dynet_cy.schedule.dividing cimport Undivided, divide, keep_undivided
 from dynet_cy.schedule.facts cimport NONE, PlanFacts, batch_of, open_facts
-from dynet_cy.schedule.fleeting cimport find_kept, lay_out_fleeting, open_fleeting
+from dynet_cy.schedule.transient cimport find_kept, lay_out_transient, open_transient
 
 cdef enum:
     LEAST_TO_CUT = 1 << 12          # bytes; less is one stretch
@@ -70,8 +70,8 @@ cdef struct Search:
     size_t held                     # bytes of what may be dropped although the program refers to it
     size_t gradients                # bytes that gradients take at a time
     bint is_chain                   # all batches have one small node: a search takes longer than they do
-    size_t most_along               # of fleeting values; 0: there are none
-    uint8_t* kept                   # by batch: whether its values are not fleeting, wherever stretches are
+    size_t most_along               # of transient values; 0: there are none
+    uint8_t* kept                   # by batch: whether its values are not transient, wherever stretches are
     double* cost                    # by batch: about how long it takes, in multiplications; NULL: not noted
     uint8_t* cuts                   # by batch: whether a stretch begins there, in the best plan so far, and in this one
     uint8_t* trial
@@ -86,12 +86,12 @@ cdef struct Choice:
 
 
 cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
-                             bint* fleeting) noexcept nogil:
+                             bint* transient) noexcept nogil:
     cdef size_t top = g.scratch.top, bytes, most, block, kept = 0
     cdef double left = memory_to_plan(g)
     cdef uint32_t b, first = NO_STRETCH
     cdef Search s
-    fleeting[0] = False
+    transient[0] = False
     memset(&s, 0, sizeof(Search))
     s.g = g
     s.limited = left != INFINITY
@@ -121,10 +121,10 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targ
                     batches_of(g)[b].last = UNREAD_AGAIN if is_unread_again(&s, b) else b
             measure_rooms(&s, True)
             keep_inside(&s)
-            fleeting[0] = lay_out_fleeting(g, n_batches[0], s.kept, &block)
+            transient[0] = lay_out_transient(g, n_batches[0], s.kept, &block)
     arena_rewind(&g.scratch, top)
-    if fleeting[0]:
-        open_fleeting(g, n_batches[0], block)
+    if transient[0]:
+        open_transient(g, n_batches[0], block)
     return first
 
 
@@ -250,7 +250,7 @@ cdef uint32_t drop_enough(Search* s, double left, size_t* kept) noexcept nogil:
 
 
 cdef uint32_t drop_quickest(Search* s, uint32_t first, size_t most, size_t bytes) noexcept nogil:
-    """Have the stretches not dropped that take the longest time again for what they free; all of them are of depth 1.
+    """Keep the stretches that take the longest time again for the bytes that they free; all of them are of depth 1.
 
     Shorter stretches need a smaller room, so that fewer of them may suffice: these are tried too.  Without this choice,
     sequence to sequence within a half of its memory takes 1.19 times the time.
@@ -475,7 +475,7 @@ cdef void weigh(const Search* s, uint32_t number, Choice* x) noexcept nogil:
     for b in range(of.first, of.end):
         batch = &batches_of(s.g)[b]
         if batch.level:
-            if s.kept[b - s.begin]:             # else it will be fleeting: its readers are in the stretch too
+            if s.kept[b - s.begin]:             # else it will be transient: its readers are in the stretch too
                 x.bytes += s.bytes[b - s.begin]
             x.cost += cost_of_batch(s, b)
         elif saves(s.g, batch):
@@ -1033,7 +1033,7 @@ cdef void lower_levels(Search* s) noexcept nogil:
 
 
 cdef void keep_viewed(Search* s, uint32_t b) noexcept nogil:
-    """What views are parts of is kept as long as they are."""
+    """Keep the argument of a view as long as the view."""
     cdef Batch* batches = batches_of(s.g)
     cdef uint32_t j, of
     for j in range(batches[b].count):
@@ -1068,20 +1068,20 @@ cdef size_t measure_rooms(Search* s, bint noted) noexcept nogil:
         if noted:
             g.rooms[i].needed = max(g.rooms[i].needed, needed[i])
     for b in range(s.begin, s.end):
-        if batches[b].level == 0 and not is_fleeting(s, b):
+        if batches[b].level == 0 and not is_transient(s, b):
             all += s.bytes[b - s.begin]
     return all
 
 
-cdef inline bint is_fleeting(const Search* s, uint32_t b) noexcept nogil:
-    """Whether a batch outside stretches will be fleeting, as far as its last reader tells."""
+cdef inline bint is_transient(const Search* s, uint32_t b) noexcept nogil:
+    """Whether a batch outside stretches will be transient, judged by its last reader only."""
     cdef uint32_t last = s.last[b - s.begin]
     return (not s.kept[b - s.begin] and s.within[b - s.begin] == NO_STRETCH
             and last != NONE and s.within[last - s.begin] == NO_STRETCH)
 
 
 cdef void keep_inside(Search* s) noexcept nogil:
-    """What batches of stretches compute or read is not fleeting."""
+    """Mark all that batches of stretches compute or read as not transient."""
     cdef uint32_t b, i, k
     for b in range(s.begin, s.end):
         if s.within[b - s.begin] == NO_STRETCH:

@@ -1,4 +1,4 @@
-"""What the passes over a plan know of its nodes: the batch, position and readers of each."""
+"""Facts about planned nodes that passes share: the batch, position and readers of each."""
 
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport uint32_t

@@ -82,9 +82,9 @@ def test_less_than_a_program_takes(program, part, strategy):
 def test_a_chain_in_a_tenth_of_its_memory():
     """In one more forward pass; the memory is that of all its values."""
     expected = gradients(long_chain, 1)
-    before = engine.tune("schedule.fleeting.least_of_plan", 1 << 60)
+    before = engine.tune("schedule.transient.least_of_plan", 1 << 60)
     most = taken(long_chain)
-    engine.tune("schedule.fleeting.least_of_plan", before)
+    engine.tune("schedule.transient.least_of_plan", before)
     engine.stats("execute.recompute", reset=True)
     with limited(0.12 * most):
         assert same_bits(gradients(long_chain, 1), expected)

@@ -11,8 +11,8 @@ import dynet_cy
 
 ROOT = Path(dynet_cy.__file__).parent
 # Which passes measure a range of node numbers for a map: facts for planned nodes; before there are batches, plan and
-# rewrite for nodes that are wanted, and siblings for those that may be.
-MEASURED = {"schedule/facts.pyx", "schedule/plan.pyx", "schedule/rewrite.pyx", "schedule/siblings.pyx"}
+# rewrite for nodes that are wanted, and speculation for those that may be.
+MEASURED = {"schedule/facts.pyx", "schedule/plan.pyx", "schedule/rewrite.pyx", "schedule/speculation.pyx"}
 
 
 @pytest.mark.skipif(not (ROOT / "schedule/facts.pyx").exists(), reason="installed without sources")

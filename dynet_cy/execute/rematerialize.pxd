@@ -1,4 +1,4 @@
-"""Passes over plans with fleeting values, and their computation if the program requests them later."""
+"""Passes over plans with transient values, and their computation if the program requests them later."""
 
 from libc.stdint cimport uint32_t
 
@@ -11,6 +11,6 @@ cdef int run_plan(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t
 # Before nodes are planned, in a graph for which `may_drop`: compute values again that were dropped and are needed.
 cdef int bring_back(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil
 # Compute values again that were dropped and are among the targets, or that nodes need which the targets need.
-cdef int revive_needed(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil
-# Before a backward pass: compute spent values again on which the target depends, and choose whether values are spent.
-cdef int open_spending(Walk* w, uint32_t target, bint full) noexcept nogil
+cdef int rematerialize_needed(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil
+# Before a backward pass: compute donated values again on which the target depends; choose whether it donates values.
+cdef int open_donation(Walk* w, uint32_t target, bint full) noexcept nogil

@@ -1,28 +1,28 @@
-"""Finds fleeting values of a plan: no backward reads them, and the program cannot request them.
+"""Finds transient values of a plan: no backward reads them, and the program cannot request them.
 
-A batch is fleeting if
+A batch is transient if
 
 - its own backward does not read its result, and that of no batch that reads it reads that argument (`Op.unread`), or
-  all that does reads copies and can make them again from the arguments of this batch, which is a concatenation;
+  every such reader uses a gathered copy, which can be made again from the arguments of this batch, a concatenation;
 - no expression refers to one of its nodes, and none is a target of the pass;
 - no node outside the plan takes one as an argument;
 - running it again would compute the same: its op draws no random numbers and runs no Python.
 
-Its memory is free for others when the last batch has run that reads it (include/dynet_cy/fleeting.h). A node that is
-made later, or a value that is asked for by the number of its node, has it computed again (execute/revival).
+Its memory is free for others when the last batch has run that reads it (include/dynet_cy/transient.h). A node that is
+made later, or a value that is asked for by the number of its node, has it computed again (execute/rematerialize).
 
 On a device, copies are made together, right before one of them is read (gpu/copies), and the steps of a cell
 (gpu/cells) and runs of elementwise batches (gpu/fusion) run with their last batch. So what they read stays until then.
 A bias is copied in advance only to values that stay, so small batches are kept: the launch that this saves takes longer
 than their memory is worth.
 
-Batches that are kept may be spent: in backward their memory is used for gradients once nothing reads them any more
+Batches that are kept may be donated: in backward their memory is used for gradients once nothing reads them any more
 (include/dynet_cy/gradients.h). The search marks those that can be computed again, and notes the first batch that
 reads each of them in backward.
 
 Every number is computed by the same call from the same numbers as otherwise. Calls read arguments in place if these
 are adjacent, perhaps in several batches, and how gradients are added depends on that. So a batch is kept if it could be
-read together with its neighbours, and gaps are left where fleeting values would have been.
+read together with its neighbours, and gaps are left where transient values would have been.
 
 The search takes about 20 ns a node. It is left out where that would cost more than the caches give back: in plans with
 little memory, and in those of small values, of which a few nodes are sampled.
@@ -37,9 +37,9 @@ from dynet_cy.core.engine cimport add_tunable
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.core.threads cimport Number
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, COPIES, EACH, FLATTENED, FLEETING, FUSION, IN_FUSION, MAY_SPEND, NO_BATCH, SHARED, STACKED,
-    TILES, VIEWS, WANTED, Batch, Block, Graph, Hole, Node, args_of, batches_of, block_bytes, device_of, give_to_block,
-    held_of, nodes_of, order_of, state_of, take_in_block,
+    COLUMNS, COMPUTED, COPIES, EACH, FLATTENED, FUSION, IN_FUSION, MAY_DONATE, NO_BATCH, SHARED, STACKED, TILES,
+    TRANSIENT, VIEWS, WANTED, Batch, Block, Graph, Hole, Node, args_of, batches_of, block_bytes, device_of,
+    give_to_block, held_of, nodes_of, order_of, state_of, take_in_block,
 )
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport CPU, LIST, SHARE, Op, op_at, reads, reads_result, rule_of
@@ -53,13 +53,13 @@ cdef enum:
     LEAST_OF_BATCH = 256            # bytes; less is kept
     LEAST_ON_DEVICE = 1 << 18       # the same on devices
 
-cdef Number least_of_plan = 1 << 20  # bytes; plans with less have no fleeting values
-least_spent = 1 << 12               # bytes of a batch; for less, a list of memory does not pay
-# Whether values are fleeting however little memory they take.  In the environment: for tests.
+cdef Number least_of_plan = 1 << 20  # bytes; plans with less have no transient values
+least_donated = 1 << 12             # bytes of a batch; for less, a list of memory does not pay
+# Whether values are transient however little memory they take.  In the environment: for tests.
 small_too = os.environ.get("DYNET_CY_DROP_SMALL", "0") not in ("", "0")
-add_tunable("schedule.fleeting.least_of_plan", &least_of_plan)
-add_tunable("schedule.fleeting.least_spent", &least_spent)
-add_tunable("schedule.fleeting.small_too", &small_too, 1)
+add_tunable("schedule.transient.least_of_plan", &least_of_plan)
+add_tunable("schedule.transient.least_donated", &least_donated)
+add_tunable("schedule.transient.small_too", &small_too, 1)
 
 # In `Search.parts`.
 cdef enum:
@@ -80,8 +80,8 @@ cdef struct Search:
     uint32_t n                      # batches that are not kept
 
 
-cdef bint plan_fleeting(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
-                        size_t* block) noexcept nogil:
+cdef bint plan_transient(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
+                         size_t* block) noexcept nogil:
     cdef size_t top = g.scratch.top
     cdef Search s
     cdef bint found
@@ -105,7 +105,7 @@ cdef bint find_kept(Graph* g, uint32_t n_batches, const uint32_t* targets, uint3
     return found
 
 
-cdef bint lay_out_fleeting(Graph* g, uint32_t n_batches, const uint8_t* kept, size_t* block) noexcept nogil:
+cdef bint lay_out_transient(Graph* g, uint32_t n_batches, const uint8_t* kept, size_t* block) noexcept nogil:
     cdef size_t top = g.scratch.top
     cdef Search s
     cdef uint32_t b
@@ -175,7 +175,7 @@ cdef bint keep_what_is_read(Search* s, const uint32_t* targets, uint32_t n) noex
         batch = &batches_of(g)[b]
         s.at = b
         batch.last = end_of_run(s, b)
-        batch.reader = batch.spends = 0             # a plan that is divided is searched again
+        batch.reader = batch.donation = 0         # a plan that is divided is searched again
         if batch.count == 1 and batch.form != VIEWS and not s.on_device:
             look_at_one(s, batch, b)
             continue
@@ -196,11 +196,11 @@ cdef bint keep_what_is_read(Search* s, const uint32_t* targets, uint32_t n) noex
     for b in range(s.begin, s.end):
         s.n += not s.kept[b - s.begin]
     if not s.on_device and g.spares_for == 0:
-        mark_spendable(s)
+        mark_donatable(s)
     return s.n != 0
 
 
-cdef void mark_spendable(const Search* s) noexcept nogil:
+cdef void mark_donatable(const Search* s) noexcept nogil:
     """Mark the kept batches whose memory backward may use once it has read them: they can be computed again."""
     cdef Graph* g = s.g
     cdef Batch* batch
@@ -210,8 +210,8 @@ cdef void mark_spendable(const Search* s) noexcept nogil:
         batch = &batches_of(g)[b]
         op = &ops[nodes_of(g)[order_of(g)[batch.first]].op]
         if s.kept[b - s.begin] and batch.form != VIEWS and not op.random and op.raised == NULL:
-            batch.spends = MAY_SPEND
-            g.may_spend = True
+            batch.donation = MAY_DONATE
+            g.may_donate = True
 
 
 cdef inline void look_at_one(Search* s, Batch* batch, uint32_t b) noexcept nogil:
@@ -290,7 +290,7 @@ cdef void keep_arguments(Search* s, uint32_t b) noexcept nogil:
 
 
 cdef void extend_arguments(Search* s, const Batch* batch, uint32_t until) noexcept nogil:
-    """What a batch reads is there until another one has run."""
+    """Extend the lifetime of the arguments of a batch until another one has run."""
     cdef Graph* g = s.g
     cdef const Node* x
     cdef uint32_t i, j, of
@@ -310,7 +310,7 @@ cdef uint32_t end_of_run(const Search* s, uint32_t b) noexcept nogil:
 
 
 cdef void keep_what_is_copied(Search* s, const Batch* batch) noexcept nogil:
-    """Keep what those arguments of a batch are copies of that are made before their first reader."""
+    """Keep the sources of those arguments of a batch that are copied before their first reader runs."""
     cdef const Node* x
     cdef uint32_t i, j, of
     for j in range(batch.count):
@@ -471,17 +471,17 @@ cdef void keep_for_others(Search* s) noexcept nogil:
 
 # ---- where ------------------------------------------------------------------------------
 
-cdef bint open_fleeting(Graph* g, uint32_t n_batches, size_t block) noexcept nogil:
+cdef bint open_transient(Graph* g, uint32_t n_batches, size_t block) noexcept nogil:
     cdef Batch* batches = &batches_of(g)[g.n_batches]
     cdef char* p = <char*>arena_alloc(&g.grads, block)
     cdef uint32_t b
     for b in range(n_batches):
-        if batches[b].level == FLEETING:
+        if batches[b].level == TRANSIENT:
             if p == NULL:
                 batches[b].level = batches[b].planned = 0
             else:
                 batches[b].y = <float*>(p + <size_t>batches[b].y)
-                g.has_fleeting = True
+                g.has_transient = True
     return p != NULL
 
 
@@ -522,7 +522,7 @@ cdef bint lay_out(Search* s, size_t* bytes) noexcept nogil:
     for b in range(s.begin, s.end):
         if not s.kept[b - s.begin]:
             batches[b].y = <float*>at[b - s.begin]
-            batches[b].level = batches[b].planned = <uint8_t>FLEETING
+            batches[b].level = batches[b].planned = <uint8_t>TRANSIENT
     bytes[0] = block.end
     return True
 

@@ -1,4 +1,4 @@
-"""Values computed early, in the same pass as the requested one; see siblings.pyx."""
+"""Values computed early, in the same pass as the requested one; see speculation.pyx."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -8,4 +8,4 @@ from dynet_cy.graph.structs cimport Graph
 cdef bint was_waiting(const Graph* g) noexcept nogil
 # Find groups, for `was_waiting`, even if computing values early is switched off.
 cdef void track_requests(bint is_to_be) noexcept
-cdef void drop_siblings(Graph* g) noexcept nogil
+cdef void drop_speculation(Graph* g) noexcept nogil

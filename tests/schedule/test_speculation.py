@@ -15,7 +15,7 @@ from dynet_cy.core import engine
 from dynet_cy.graph.expressions import random_state, set_random_state
 from dynet_cy.graph.expressions import reset_random_seed as set_seed
 from dynet_cy.memory import arena
-from dynet_cy.schedule import siblings
+from dynet_cy.schedule import speculation
 
 WIDTH = 12  # examples that advance in step
 
@@ -95,7 +95,7 @@ def test_values_and_gradients_are_those_without(autobatching: int) -> None:
                 loss = dy.esum(losses)
                 value = loss.value()
                 loss.backward()
-            assert (siblings.counts(dy.cg()).early > 0) == (on and autobatching > 0)
+            assert (speculation.counts(dy.cg()).early > 0) == (on and autobatching > 0)
         gradients = [p.grad_as_array() for p in (net.w, net.v, net.table)]
         found.append((decided, value, gradients))
     assert found[0][0] == found[1][0]
@@ -123,7 +123,7 @@ def test_what_is_never_used_is_bounded(asked: int) -> None:
 
     with dy.ComputationGraph():
         ours = nodes_of(program)
-        assert siblings.counts(dy.cg()).early > 0
+        assert speculation.counts(dy.cg()).early > 0
     config.set(batch_requests=False)
     with dy.ComputationGraph():
         plain = nodes_of(program)
@@ -137,7 +137,7 @@ def test_at_any_time_the_unused_is_a_twentieth_of_the_used() -> None:
     for _ in range(300):
         dy.renew_cg()
         net.in_step(3, asked=int(rng.integers(1, WIDTH + 1)) if rng.random() < 0.1 else WIDTH)
-        counts = siblings.counts(dy.cg())
+        counts = speculation.counts(dy.cg())
         if counts.unused:
             most = max(most, counts.unused / (counts.ran + counts.unused))
     assert 0 < most <= 0.05
@@ -153,7 +153,7 @@ def test_programs_that_ask_for_one_of_many_compute_nothing_else() -> None:
             successors = [net.step(h, c) for c in range(4)]
             h = successors[k % 4][0]
             successors[k % 4][1].value()
-    assert siblings.counts(dy.cg()).early == 0
+    assert speculation.counts(dy.cg()).early == 0
 
 
 def test_what_needs_the_value_or_another_one_is_not_beside_it() -> None:
@@ -165,7 +165,7 @@ def test_what_needs_the_value_or_another_one_is_not_beside_it() -> None:
             chain.append(w * chain[-1])
         for x in chain[1:]:
             x.value()
-    assert siblings.counts(dy.cg()).early == 0
+    assert speculation.counts(dy.cg()).early == 0
 
 
 def test_several_kinds_in_turns() -> None:
@@ -202,14 +202,14 @@ def test_forward_only() -> None:
     for _ in range(25):
         dy.renew_cg(forward_only=True)
         assert net.in_step(10)[0] == expected
-    assert siblings.counts(dy.cg()).early > 0
+    assert speculation.counts(dy.cg()).early > 0
     states = net.begin()
     for _ in range(2500):  # nodes are numbered anew meanwhile
         both = [net.step(h, 0) for h in states]
         states = [h for h, _ in both]
         values = [s.npvalue() for _, s in both]
         del both
-    counts = siblings.counts(dy.cg())
+    counts = speculation.counts(dy.cg())
     assert len(dy.cg()) < 20000
     assert counts.early > 0.8 * counts.ran
     assert counts.unused <= 0.05 * counts.ran
@@ -234,7 +234,7 @@ def test_checkpoints() -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-6)
         dy.renew_cg()
         states = net.begin()
-    counts = siblings.counts(dy.cg())
+    counts = speculation.counts(dy.cg())
     assert 0 < counts.unused <= 0.05 * counts.ran
 
 
@@ -251,12 +251,12 @@ def test_an_error_beside_is_that_of_who_asks_for_it(how: str) -> None:
             dy.renew_cg(check_validity=check)
             for e in values([1.0] * WIDTH):
                 e.value()
-        early = siblings.counts(dy.cg()).early
+        early = speculation.counts(dy.cg()).early
         assert early > 0
         dy.renew_cg(check_validity=check)
         asked = list(values([1.0, 2.0, -1.0, 3.0, *[1.0] * (WIDTH - 4)]))
         assert asked[0].value() == pytest.approx(np.log(2))
-        assert siblings.counts(dy.cg()).early > early
+        assert speculation.counts(dy.cg()).early > early
         assert asked[1].value() == pytest.approx(np.log(4))
         with pytest.raises(ValueError, match=r"[Ll]og"):
             asked[2].value()
@@ -280,14 +280,14 @@ def test_too_little_memory_for_those_beside() -> None:
             e.value()
     dy.renew_cg()
     large = program(1 << 18)  # a megabyte each, and as much for the ones
-    early = siblings.counts(dy.cg()).early
+    early = speculation.counts(dy.cg()).early
     before = arena.limit()
     arena.set_limit(arena.used_bytes() + (7 << 20))
     try:
         assert large[3].npvalue()[0] == pytest.approx(np.tanh(1))
     finally:
         arena.set_limit(before)
-    assert siblings.counts(dy.cg()).early > early
+    assert speculation.counts(dy.cg()).early > early
     assert large[4].npvalue()[-1] == pytest.approx(np.tanh(1))
 
 
@@ -366,7 +366,7 @@ def test_threads() -> None:
             learn(net)
             dy.renew_cg()
             found.append(net.in_step(10)[0])
-            assert siblings.counts(dy.cg()).early > 0
+            assert speculation.counts(dy.cg()).early > 0
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:

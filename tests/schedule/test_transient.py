@@ -60,7 +60,7 @@ def layers(weights: Weights, n: int) -> dy.Expression:
 def test_sums_before_an_activation_take_turns(drops: Callable[[bool], None], autobatching: int) -> None:
     taken, found = [], []
     for least in (1 << 60, 1 << 20):
-        engine.tune("schedule.fleeting.least_of_plan", least)
+        engine.tune("schedule.transient.least_of_plan", least)
         weights = Weights(256)
         with dy.ComputationGraph(autobatching=autobatching):
             layers(weights, 100).backward()
@@ -72,7 +72,7 @@ def test_sums_before_an_activation_take_turns(drops: Callable[[bool], None], aut
 
 def test_large_values_find_room_beside_small_ones(drops: Callable[[bool], None]) -> None:
     """A small value that lies where two large ones would follow each other makes the block no longer."""
-    engine.tune("schedule.fleeting.least_of_plan", 0)
+    engine.tune("schedule.transient.least_of_plan", 0)
     n = 128
     model = dy.ParameterCollection()
     reader = dy.BiRNNBuilder(2, n, 2 * n, model, dy.VanillaLSTMBuilder)
@@ -90,7 +90,7 @@ def test_large_values_find_room_beside_small_ones(drops: Callable[[bool], None])
 
 @pytest.mark.parametrize("poison", [False, True])
 def test_small_graphs_keep_all(weights: Weights, drops: Callable[[bool], None], poison: bool) -> None:
-    engine.tune("schedule.fleeting.least_of_plan", 1 << 20)
+    engine.tune("schedule.transient.least_of_plan", 1 << 20)
     engine.tune("memory.arena.poisoning", poison)
     with dy.ComputationGraph(autobatching=1) as graph:
         layers(weights, 2).value()

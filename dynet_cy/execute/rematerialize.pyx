@@ -1,37 +1,37 @@
-"""Passes over plans with fleeting values, and their computation if the program requests them later.
+"""Passes over plans with transient values, and their computation if the program requests them later.
 
-After the pass the nodes of fleeting batches have no values (schedule/fleeting). What was dropped is asked for seldom:
-by the number of a node, as `dump` does, or by a rule that makes nodes from those of a graph, such as a derivative. Then
-the batch runs again, and before it those among its arguments that were dropped too. From then on its values are kept,
-and the graph keeps all values for some renewals, since a program that does this once may do it again.
+After the pass the nodes of transient batches have no values (schedule/transient). A program seldom asks for one: by
+the number of a node, as `dump` does, or by a rule that makes nodes from those of a graph, such as a derivative. Then
+the batch runs again, after those of its arguments that were dropped too. From then on the batch keeps its values, and
+the graph keeps all values for some renewals, since a program that does this once may do it again.
 
-What runs again computes the same bits, as in execute/recompute, as long as the parameters that it reads have not
-changed.
+A batch that runs again computes the same bits, as in execute/recompute, as long as the parameters that it reads have
+not changed.
 
-Values that backward has spent (include/dynet_cy/gradients.h) are computed again in the same way, but where they were:
-what the calls of other batches have noted stays right. Before a backward pass this is done for those on which its
-target depends. The graph then spends no values for some renewals: a program that runs backward twice may do it again.
+Values that backward has donated (include/dynet_cy/gradients.h) are computed again in the same way, but in their old
+places, which the calls of other batches have noted. A backward pass first does this for those on which its target
+depends. The graph then donates no values for some renewals: a program that runs backward twice may do it again.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
 
 from dynet_cy.execute.recompute cimport (
-    check_batch, count_again, end_fleeting, keep_needed, may_drop, note_fleeting_reads, run_planned_in_stretches,
+    check_batch, count_again, end_transient, keep_needed, may_drop, note_transient_reads, run_planned_in_stretches,
     visit_needed,
 )
 from dynet_cy.execute.walk cimport assign_values, is_divided, most_along, run_again, run_planned_at_once
 from dynet_cy.execute.watch cimport checking
 from dynet_cy.graph.structs cimport (
-    COMPUTED, FLEETING, IN_ORDER, NO_BATCH, REVIVING, SPARED, SPENT, Batch, Graph, Node, args_of, batches_of, held_of,
-    home_of, is_dropped, nodes_of, order_of, part_gradients, state_of,
+    COMPUTED, DONATED, IN_ORDER, NO_BATCH, REMATERIALIZING, SPARED, TRANSIENT, Batch, Graph, Node, args_of, batches_of,
+    held_of, home_of, is_dropped, nodes_of, order_of, part_gradients, state_of,
 )
 from dynet_cy.graph.thrift cimport bytes_of, is_limited, memory_left
 from dynet_cy.kernels.product cimport note_caller
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
 from dynet_cy.schedule.dividing cimport slice_large
 from dynet_cy.schedule.dropping cimport fits
-from dynet_cy.schedule.fleeting cimport open_fleeting, plan_fleeting
+from dynet_cy.schedule.transient cimport open_transient, plan_transient
 
 cdef enum:
     SLICES = 32                     # of what is left: how large slices of large batches are
@@ -40,7 +40,7 @@ cdef enum:
 
 # ---- forward ---------------------------------------------------------------------------
 
-cdef inline bint may_be_fleeting(const Walk* w) noexcept nogil:
+cdef inline bint may_be_transient(const Walk* w) noexcept nogil:
     """Whether backward may follow, nothing looks at all values, and no others are dropped.  A pass with a time limit
     may end in between."""
     cdef const Graph* g = w.g
@@ -49,55 +49,55 @@ cdef inline bint may_be_fleeting(const Walk* w) noexcept nogil:
 
 
 cdef bint drops_values(const Walk* w) noexcept nogil:
-    return may_be_fleeting(w) or may_drop(w.g)
+    return may_be_transient(w) or may_drop(w.g)
 
 
 cdef int run_plan(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
-    if may_be_fleeting(w):
-        return run_planned_with_fleeting(w, n_batches, targets, n)
+    if may_be_transient(w):
+        return run_planned_with_transient(w, n_batches, targets, n)
     if may_drop(w.g):
         return run_planned_in_stretches(w, n_batches, targets, n, 0)
     return run_planned_at_once(w, n_batches)
 
 
 cdef int bring_back(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil:
-    cdef bint dropped = w.g.has_fleeting or w.g.has_spent
-    return -1 if dropped and revive_needed(w, targets, n) or keep_needed(w, targets, n) else 0
+    cdef bint dropped = w.g.has_transient or w.g.has_donated
+    return -1 if dropped and rematerialize_needed(w, targets, n) or keep_needed(w, targets, n) else 0
 
 
-cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
+cdef int run_planned_with_transient(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
     cdef Graph* g = w.g
     cdef size_t top = g.grads.top, block = 0
     cdef uint32_t first = g.n_batches, undivided = n_batches
     cdef int ended
     w.first = first
-    if not plan_fleeting(g, n_batches, targets, n, most_along, &block):
+    if not plan_transient(g, n_batches, targets, n, most_along, &block):
         if is_limited(g):
             return run_planned_in_stretches(w, n_batches, targets, n, 0)
         return run_planned(w, n_batches)
     if is_limited(g) and not is_enough(g, n_batches, targets, n, block):
         if w.at_once:
             n_batches = slice_large(g, n_batches, <size_t>(memory_left(g) / SLICES))
-        if (n_batches == undivided or not plan_fleeting(g, n_batches, targets, n, most_along, &block)
+        if (n_batches == undivided or not plan_transient(g, n_batches, targets, n, most_along, &block)
                 or not is_enough(g, n_batches, targets, n, block)):
             return run_planned_in_stretches(w, n_batches, targets, n, most_along if w.at_once else 0)
-    open_fleeting(g, n_batches, block)
+    open_transient(g, n_batches, block)
     if not w.at_once:
         w.device.note_memory(w)
-    if note_fleeting_reads(w, n_batches):
+    if note_transient_reads(w, n_batches):
         arena_rewind(&g.grads, top)
         return -1
     ended = run_planned_at_once(w, n_batches)
     note_caller(0, False)
-    end_fleeting(g, first, top)
+    end_transient(g, first, top)
     return ended
 
 
 cdef int run_planned(Walk* w, uint32_t n_batches) noexcept nogil:
-    """Run a plan without fleeting values; backward may spend some."""
+    """Run a plan without transient values; backward may donate some."""
     cdef Graph* g = w.g
     cdef int ended
-    if g.may_spend and note_fleeting_reads(w, n_batches):
+    if g.may_donate and note_transient_reads(w, n_batches):
         return -1
     ended = run_planned_at_once(w, n_batches)
     note_caller(0, False)
@@ -105,10 +105,10 @@ cdef int run_planned(Walk* w, uint32_t n_batches) noexcept nogil:
 
 
 cdef bint is_enough(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t block) noexcept nogil:
-    """Whether the next n batches fit with the fleeting values that are planned; if not, undo that plan.
+    """Whether the next n batches fit with the transient values that are planned; if not, undo that plan.
 
     Args:
-        block: the bytes that fleeting values take at a time.
+        block: the bytes that transient values take at a time.
     """
     if fits(g, n_batches, targets, n, bytes_of_others(g, n_batches), block):
         return True
@@ -122,13 +122,13 @@ cdef size_t bytes_of_others(const Graph* g, uint32_t n_batches) noexcept nogil:
     cdef size_t n = 0
     cdef uint32_t b
     for b in range(n_batches):
-        if batch[b].level != FLEETING:
+        if batch[b].level != TRANSIENT:
             n += bytes_of(g, &batch[b])
     return n
 
 
 cdef void keep_all(Graph* g, uint32_t n_batches) noexcept nogil:
-    """Undo `plan_fleeting`."""
+    """Undo `plan_transient`."""
     cdef Batch* batch = &batches_of(g)[g.n_batches]
     cdef uint32_t b
     for b in range(n_batches):
@@ -137,16 +137,16 @@ cdef void keep_all(Graph* g, uint32_t n_batches) noexcept nogil:
 
 # ---- values that are asked for later ------------------------------------------------------
 
-cdef int revive_needed(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil:
+cdef int rematerialize_needed(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil:
     cdef Graph* g = w.g
     cdef size_t top = g.scratch.top
     cdef uint32_t end = 0
     cdef int failed = visit_needed(w, targets, n, mark, &end)
     arena_rewind(&g.scratch, top)
-    return failed or revive_marked(w, end)
+    return failed or rematerialize_marked(w, end)
 
 
-cdef int revive_marked(Walk* w, uint32_t end) noexcept nogil:
+cdef int rematerialize_marked(Walk* w, uint32_t end) noexcept nogil:
     """Compute the values of the marked batches, which are before a batch, and of those that they need."""
     cdef Graph* g = w.g
     cdef int failed
@@ -161,8 +161,8 @@ cdef int revive_marked(Walk* w, uint32_t end) noexcept nogil:
 
 
 cdef inline bint is_marked(const Graph* g, const Batch* batch) noexcept nogil:
-    return (batch.spends & REVIVING
-            or batch.level == 0 and batch.planned == FLEETING and is_dropped(g, order_of(g)[batch.first]))
+    return (batch.donation & REMATERIALIZING
+            or batch.level == 0 and batch.planned == TRANSIENT and is_dropped(g, order_of(g)[batch.first]))
 
 
 cdef void mark(Graph* g, uint32_t node, void* data) noexcept nogil:
@@ -170,11 +170,11 @@ cdef void mark(Graph* g, uint32_t node, void* data) noexcept nogil:
     cdef uint32_t number = nodes_of(g)[node].batch
     cdef uint32_t* end = <uint32_t*>data
     cdef Batch* batch = &batches_of(g)[number]
-    if batch.level == FLEETING:
+    if batch.level == TRANSIENT:
         batch.level = 0
         g.keeps_for = RENEWALS
-    elif batch.spends & SPENT:
-        batch.spends |= <uint8_t>REVIVING
+    elif batch.donation & DONATED:
+        batch.donation |= <uint8_t>REMATERIALIZING
         g.spares_for = RENEWALS
     else:
         return
@@ -206,7 +206,7 @@ cdef bint check_marked(Walk* w, uint32_t end) noexcept nogil:
 
 
 cdef int run_marked(Walk* w, uint32_t end) noexcept nogil:
-    """Compute the values of marked batches: fleeting ones in memory that they keep, apart from others.
+    """Compute the values of marked batches: transient ones in memory that they keep, apart from others.
 
     What backward reads of their calls stays as it was, so that a revert does not free it.
     """
@@ -224,14 +224,14 @@ cdef int run_one(Walk* w, uint32_t number, uint32_t end, uint32_t depth) noexcep
     cdef Batch* batch = &batches_of(g)[number]
     cdef Batch again
     cdef uint32_t j
-    if not batch.spends & REVIVING and move_away(w, batch, number):
+    if not batch.donation & REMATERIALIZING and move_away(w, batch, number):
         return -1
     again = batch[0]
     w.number = number
     if run_again(w, &again, 1):
         return -1
     arena_rewind(&g.scratch, top)
-    batch.spends &= <uint8_t>~(SPENT | REVIVING)
+    batch.donation &= <uint8_t>~(DONATED | REMATERIALIZING)
     for j in range(batch.count):
         state_of(g)[order_of(g)[batch.first + j]] |= <uint8_t>COMPUTED
     count_again(batch.count)
@@ -239,7 +239,7 @@ cdef int run_one(Walk* w, uint32_t number, uint32_t end, uint32_t depth) noexcep
 
 
 cdef int move_away(Walk* w, Batch* batch, uint32_t number) noexcept nogil:
-    """Give a fleeting batch memory of its own."""
+    """Give a transient batch memory of its own."""
     cdef float* y = <float*>arena_alloc(&w.g.values, batch.bytes + ALIGN)
     if y == NULL:
         w.failure.needed = batch.bytes
@@ -251,16 +251,16 @@ cdef int move_away(Walk* w, Batch* batch, uint32_t number) noexcept nogil:
 
 
 cdef void unmark(Graph* g, uint32_t end) noexcept nogil:
-    """Batches that could not be computed are fleeting again."""
+    """Batches that could not be computed are transient again."""
     cdef uint32_t b
     for b in range(end):
-        if batches_of(g)[b].spends & REVIVING:
-            batches_of(g)[b].spends &= <uint8_t>~REVIVING
+        if batches_of(g)[b].donation & REMATERIALIZING:
+            batches_of(g)[b].donation &= <uint8_t>~REMATERIALIZING
         elif is_marked(g, &batches_of(g)[b]):
-            batches_of(g)[b].level = <uint8_t>FLEETING
+            batches_of(g)[b].level = <uint8_t>TRANSIENT
 
 
-# ---- spent values ---------------------------------------------------------------------
+# ---- donated values ---------------------------------------------------------------------
 
 # What is known of a node before a backward pass.
 cdef enum:
@@ -268,23 +268,23 @@ cdef enum:
     NEEDED = 2                      # something else needs it that an expression refers to
 
 
-cdef int open_spending(Walk* w, uint32_t target, bint full) noexcept nogil:
+cdef int open_donation(Walk* w, uint32_t target, bint full) noexcept nogil:
     cdef Graph* g = w.g
     cdef size_t top = g.scratch.top
     cdef uint8_t* marks
     cdef int failed
-    g.spends = False
-    if not g.may_spend:
+    g.donates = False
+    if not g.may_donate:
         return 0
     marks = <uint8_t*>arena_alloc(&g.scratch, g.n_nodes)
     if marks == NULL:
         w.failure.needed = g.n_nodes
         return -1
     mark_passed(g, target, marks)
-    failed = g.has_spent and revive_passed(w, marks)
+    failed = g.has_donated and rematerialize_passed(w, marks)
     if not failed and not (full or checking or g.multi_device or g.stretches.top):
         spare_needed(g, marks)
-        g.spends = IN_ORDER
+        g.donates = IN_ORDER
     arena_rewind(&g.scratch, top)
     return failed
 
@@ -327,23 +327,23 @@ cdef inline void mark_arguments_of(const Graph* g, uint32_t node, uint8_t needs,
         marks[args_of(g, x)[k]] |= needs
 
 
-cdef int revive_passed(Walk* w, const uint8_t* marks) noexcept nogil:
-    """Compute the spent values that backward from the target reads."""
+cdef int rematerialize_passed(Walk* w, const uint8_t* marks) noexcept nogil:
+    """Compute the donated values that backward from the target reads."""
     cdef Graph* g = w.g
     cdef uint32_t i, end = 0
     for i in range(g.n_nodes):
-        if marks[i] & PASSED and is_dropped(g, i) and batches_of(g)[nodes_of(g)[i].batch].spends & SPENT:
+        if marks[i] & PASSED and is_dropped(g, i) and batches_of(g)[nodes_of(g)[i].batch].donation & DONATED:
             mark(g, i, &end)
-    return revive_marked(w, end)
+    return rematerialize_marked(w, end)
 
 
 cdef void spare_needed(Graph* g, const uint8_t* marks) noexcept nogil:
     """Spare the values that something else needs."""
     cdef uint32_t i, home
     for i in range(g.n_batches):
-        batches_of(g)[i].spends &= <uint8_t>~SPARED
+        batches_of(g)[i].donation &= <uint8_t>~SPARED
     for i in range(g.n_nodes):
         if marks[i] & NEEDED:
             home = home_of(g, &nodes_of(g)[i])
             if home != NO_BATCH:
-                batches_of(g)[home].spends |= <uint8_t>SPARED
+                batches_of(g)[home].donation |= <uint8_t>SPARED

@@ -27,8 +27,8 @@ from dynet_cy.core.tensor cimport same_shape
 from dynet_cy.core.threads cimport Flag
 from dynet_cy.graph.expressions cimport ComputationGraph
 from dynet_cy.graph.structs cimport (
-    COMPUTED, DROPPED, SHARED, WANTED, Graph, Node, Siblings, args_of, holder_in, is_dropped, nodes_of, sibling_hooks,
-    state_of, uses_of,
+    COMPUTED, DROPPED, SHARED, WANTED, Graph, Node, Speculation, args_of, holder_in, is_dropped, nodes_of,
+    speculation_hooks, state_of, uses_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_rewind
 from dynet_cy.memory.storage cimport Param
@@ -90,7 +90,7 @@ cdef Flag tracked = False           # find groups even if it is off
 
 
 cdef inline Requests* requests_of(const Graph* g) noexcept nogil:
-    return <Requests*>g.siblings
+    return <Requests*>g.speculation
 
 
 cdef inline uint64_t mixed(uint64_t h, uint64_t w) noexcept nogil:
@@ -451,7 +451,7 @@ cdef uint32_t ask(Graph* g, const uint32_t* target, const uint32_t** targets) no
         return 1
     if s == NULL:
         s = <Requests*>calloc(1, sizeof(Requests))
-        g.siblings = s
+        g.speculation = s
         if s == NULL:
             return 1
     s.looks += 4 * <uint64_t>note_ran(g, s)
@@ -530,10 +530,10 @@ cdef void renumber(Graph* g, const uint32_t* numbers) noexcept nogil:
 
 
 cdef bint was_waiting(const Graph* g) noexcept nogil:
-    return g.siblings != NULL and requests_of(g).waiting
+    return g.speculation != NULL and requests_of(g).waiting
 
 
-cdef void drop_siblings(Graph* g) noexcept nogil:
+cdef void drop_speculation(Graph* g) noexcept nogil:
     cdef Requests* s = requests_of(g)
     cdef int b
     if s == NULL:
@@ -543,7 +543,7 @@ cdef void drop_siblings(Graph* g) noexcept nogil:
         free(s.groups[b].states)
     free(s.targets)
     free(s)
-    g.siblings = NULL
+    g.speculation = NULL
 
 
 cdef void track_requests(bint is_to_be) noexcept:
@@ -551,7 +551,7 @@ cdef void track_requests(bint is_to_be) noexcept:
     tracked = is_to_be
 
 
-cdef Siblings* hooks = sibling_hooks()
+cdef Speculation* hooks = speculation_hooks()
 hooks.ask = ask
 hooks.asked = asked
 hooks.failed = failed

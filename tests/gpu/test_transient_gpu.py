@@ -1,4 +1,4 @@
-"""Values that no backward reads, on a device: the tests of tests/schedule/test_fleeting.py, with their graphs there."""
+"""Values that no backward reads, on a device: the tests of tests/schedule/test_transient.py with their graphs there."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from dynet_cy.graph.expressions import arena_bytes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "schedule"))
 
-from test_fleeting import *  # noqa: F403
-from test_fleeting import Weights, layers, same, weights  # noqa: F401
+from test_transient import *  # noqa: F403
+from test_transient import Weights, layers, same, weights  # noqa: F401
 
 del globals()["test_sums_before_an_activation_take_turns"]  # its values are small
 del globals()["test_concatenations_are_copied_from_their_parts"]  # they are kept there
@@ -28,7 +28,7 @@ def graphs_on_the_device(on_device):
 
 @pytest.mark.parametrize("copies", [False, True])
 def test_copies_and_cells(drops, copies: bool) -> None:
-    """Copies that run together later, and the steps of cells that run as one, read values that are fleeting."""
+    """Copies that run together later, and the steps of cells that run as one, read values that are transient."""
     found = []
     for on in (False, True):
         drops(on)
@@ -54,7 +54,7 @@ def test_copies_and_cells(drops, copies: bool) -> None:
 def test_large_sums_take_turns(drops) -> None:
     taken, found = [], []
     for least in (1 << 60, 1 << 20):
-        engine.tune("schedule.fleeting.least_of_plan", least)
+        engine.tune("schedule.transient.least_of_plan", least)
         weights = Weights(256)  # noqa: F811
         with dy.ComputationGraph(autobatching=0):
             h = dy.inputTensor(np.sin(np.arange(256 * 300)).reshape(256, 300), batched=True)
@@ -71,7 +71,7 @@ def test_small_values_are_kept(drops) -> None:
     """A bias is copied to them in advance, which saves a launch."""
     launches = []
     for least in (1 << 60, 1 << 10):
-        engine.tune("schedule.fleeting.least_of_plan", least)
+        engine.tune("schedule.transient.least_of_plan", least)
         weights = Weights(64)  # noqa: F811
         with dy.ComputationGraph(autobatching=1):
             loss = layers(weights, 20)

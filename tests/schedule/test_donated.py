@@ -118,7 +118,7 @@ def test_values_by_number(drops: Switch, autobatching: int) -> None:
 
 @pytest.mark.parametrize("autobatching", [0, 1, 2])
 def test_backward_twice(drops: Switch, autobatching: int) -> None:
-    """Then the graph spends nothing for some renewals."""
+    """Then the graph donates nothing for some renewals."""
     found: list[list[np.ndarray]] = []
     for on in (False, True):
         drops(on)

@@ -1,12 +1,12 @@
-/* Memory of fleeting values, which no backward reads and for which the program cannot ask.
+/* Memory of transient values, which no backward reads and for which the program cannot ask.
  *
- * A fleeting batch has memory from its forward to that of the last batch that reads it: a part of one block in the arena
+ * A transient batch has memory from its forward to that of the last batch that reads it: a part of one block in the arena
  * of gradients, which has no other use during forward.  Then its nodes have no value, as those of a stretch that was
  * dropped (dropping.h), but keep the address of it: backward finds their gradients by the distance from the address of
- * the batch.  `schedule/fleeting` says which batches are fleeting, `execute/revival` computes their values again.
+ * the batch.  `schedule/transient` says which batches are transient, `execute/rematerialize` computes their values again.
  */
-#ifndef DYNET_CY_FLEETING_H
-#define DYNET_CY_FLEETING_H
+#ifndef DYNET_CY_TRANSIENT_H
+#define DYNET_CY_TRANSIENT_H
 
 #include <string.h>
 
@@ -77,8 +77,8 @@ static inline size_t dy_take_in_block(dy_block *block, size_t bytes) {
     return at;
 }
 
-/* The values of a fleeting batch have been read for the last time. */
-static inline void dy_drop_fleeting(dy_graph *g, const dy_batch *batch) {
+/* The values of a transient batch have been read for the last time. */
+static inline void dy_drop_transient(dy_graph *g, const dy_batch *batch) {
     for (uint32_t j = 0; j < batch->count; j++)
         dy_state(g)[dy_order(g)[batch->first + j]] &= (uint8_t)~(DY_COMPUTED | DY_SENT);
 }
