@@ -17,10 +17,8 @@ import dynet_cy._built  # first: says what is wrong where the others would fail 
 import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # type: ignore[import-not-found]  # noqa: F401 - puts the executor in place
 from dynet_cy import data, functions, nn, onnx, parallel
-from dynet_cy import strictness as _strictness
 from dynet_cy._version import __version__
 from dynet_cy.config import DynetParams, init, init_from_params
-from dynet_cy.core import equivalents as _equivalents
 from dynet_cy.core.devices import HAVE_CUDA, DeviceInfo, available_devices, get_device_info
 from dynet_cy.core.keywords import watch as _watch
 from dynet_cy.core.later import later as _later
@@ -54,6 +52,9 @@ from dynet_cy.graph.regions import checkpoint
 from dynet_cy.graph.show import dump_cg, print_graphviz, print_text_graphviz
 from dynet_cy.graph.structs import give_attributes as _give_attributes
 from dynet_cy.graph.tensor import Tensor
+from dynet_cy.hints import equivalents as _equivalents
+from dynet_cy.hints import strictness as _strictness
+from dynet_cy.hints.strictness import AmbiguityError, strict
 from dynet_cy.model import (
     LookupExpression,
     LookupParameters,
@@ -89,7 +90,6 @@ from dynet_cy.serving.fibers import batched_map
 from dynet_cy.serving.search import Hypothesis, OneOf, beam_search, best_tree
 from dynet_cy.serving.server import Server, ServerCall, ServerClosed, ServerFull, ServerStatistics
 from dynet_cy.serving.states import join_states, select_states
-from dynet_cy.strictness import AmbiguityError, strict
 from dynet_cy.train.schedules import (
     CosineSchedule,
     LinearSchedule,

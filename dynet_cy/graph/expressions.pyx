@@ -48,7 +48,7 @@ from dynet_cy.memory.storage cimport (
 from dynet_cy.ops.registry cimport op_at
 
 from dynet_cy.core.devices import check_device, device_name
-from dynet_cy.core.equivalents import of_arguments, of_numpy
+from dynet_cy.hints.equivalents import of_arguments, of_numpy
 from dynet_cy.graph.structs import operators as functions
 from dynet_cy.graph.table import may_be_garbage, note_referred_to
 from dynet_cy.graph.tensor import Tensor

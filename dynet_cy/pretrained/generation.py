@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Union
 
 import numpy as np
 
-from dynet_cy.core.equivalents import advice
 from dynet_cy.functions.arguments import positive
 from dynet_cy.graph import Expression
+from dynet_cy.hints.equivalents import advice
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.text import Code
 from dynet_cy.rnn.builder import positive_integer

@@ -33,7 +33,7 @@ from dynet_cy.train.plan cimport (
     FROZEN, KEPT, MOVES, GroupSettings, Outcome, Plan, TrainerSettings, Update, n_states,
 )
 
-from dynet_cy.core.equivalents import KnownArguments
+from dynet_cy.hints.equivalents import KnownArguments
 from dynet_cy.model.collection import ParameterCollection
 from dynet_cy.model.whole import as_collection, refused
 from dynet_cy.train.interfaces import ParameterGroup
