@@ -23,6 +23,9 @@ from dynet_cy.core.devices import HAVE_CUDA, DeviceInfo, available_devices, get_
 from dynet_cy.core.keywords import watch as _watch
 from dynet_cy.core.later import later as _later
 from dynet_cy.data import metrics
+from dynet_cy.decoding.greedy import decode
+from dynet_cy.decoding.search import Hypothesis, OneOf, beam_search, best_tree
+from dynet_cy.decoding.states import join_states, select_states
 from dynet_cy.derivatives import gradients, hessian_vector_product
 from dynet_cy.extension import get_cython_path, get_include
 from dynet_cy.files import places as _places
@@ -85,11 +88,8 @@ from dynet_cy.profiling.anomaly import AnomalyError, detect_anomaly
 from dynet_cy.profiling.memory import MemoryReport, memory_report
 from dynet_cy.rnn.builder import _RNNBuilder
 from dynet_cy.rnn.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBuilder, StandardSoftmaxBuilder
-from dynet_cy.serving.decoding import decode
 from dynet_cy.serving.fibers import batched_map
-from dynet_cy.serving.search import Hypothesis, OneOf, beam_search, best_tree
 from dynet_cy.serving.server import Server, ServerCall, ServerClosed, ServerFull, ServerStatistics
-from dynet_cy.serving.states import join_states, select_states
 from dynet_cy.train.schedules import (
     CosineSchedule,
     LinearSchedule,
