@@ -27,6 +27,8 @@ from dynet_cy.decoding.greedy import decode
 from dynet_cy.decoding.search import Hypothesis, OneOf, beam_search, best_tree
 from dynet_cy.decoding.states import join_states, select_states
 from dynet_cy.derivatives import gradients, hessian_vector_product
+from dynet_cy.drawing.svg import Drawing, draw
+from dynet_cy.drawing.text import dump_cg, print_graphviz, print_text_graphviz
 from dynet_cy.extension import get_cython_path, get_include
 from dynet_cy.files import places as _places
 from dynet_cy.files.checkpoint import load_network, load_safetensors, read_extra, save_safetensors
@@ -46,13 +48,11 @@ from dynet_cy.graph import (
     renew_cg,
     values,
 )
-from dynet_cy.graph.drawing import Drawing, draw
 from dynet_cy.graph.expressions import reset_random_seed
 from dynet_cy.graph.input_values import FloatValue, FloatVectorValue, UnsignedValue, UnsignedVectorValue
 from dynet_cy.graph.making import to_device
 from dynet_cy.graph.origin import name_scope, record_lines
 from dynet_cy.graph.regions import checkpoint
-from dynet_cy.graph.show import dump_cg, print_graphviz, print_text_graphviz
 from dynet_cy.graph.structs import give_attributes as _give_attributes
 from dynet_cy.graph.tensor import Tensor
 from dynet_cy.hints import equivalents as _equivalents
