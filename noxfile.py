@@ -265,8 +265,8 @@ def sdist(session: nox.Session) -> None:
         *("serving/test_fibers_changes.py", "compat/test_gpu_asked_for.py", "test_soak.py", "test_soak_serving.py"),
         *("projects", "examples/test_parallel_examples.py"),
         *(f"parallel/test_{name}.py" for name in ("async", "equality", "lazy_in_processes")),
-        *(f"execute/test_{name}.py" for name in ("anomaly", "background", "cpu", "graph_limit", "pieces")),
-        *(f"execute/test_{name}.py" for name in ("recompute", "within_limit")),
+        *(f"execute/test_{name}.py" for name in ("background", "cpu", "graph_limit", "pieces", "recompute")),
+        *("execute/test_within_limit.py", "watch/test_anomaly.py"),
     ]
     run_tests(session, "-m", "not slow", *(f"--ignore=tests/{name}" for name in apart), *session.posargs)
 
