@@ -48,11 +48,10 @@ from types import FrameType
 from typing import Any, NoReturn, Optional
 
 from dynet_cy import profiling as _profiling
-from dynet_cy import strictness as _strictness
 from dynet_cy.core.devices import check_device, count_gpus
 from dynet_cy.core.threads import is_dynet as follows_dynet
-from dynet_cy.execute import watch as _watch
 from dynet_cy.graph import expressions as _expressions
+from dynet_cy.hints import strictness as _strictness
 from dynet_cy.kernels import kernels as _kernels
 from dynet_cy.kernels import pool as _pool
 from dynet_cy.memory import arena as _arena
@@ -60,6 +59,7 @@ from dynet_cy.model import weight_decay as _weight_decay
 from dynet_cy.parallel import runtime as _parallel
 from dynet_cy.profiling import anomaly as _anomaly
 from dynet_cy.schedule import speculation as _speculation
+from dynet_cy.watch import instruments as _watch
 
 __all__ = ["DynetParams", "add_options", "get", "gpu", "init", "init_from_params", "set", "set_gpu"]
 

@@ -18,17 +18,11 @@ from dynet_cy.execute.walk cimport (
     Device, Failure, Form, allocate, begin_walk, forward_call, forward_each, forward_pieces, forward_views,
     raise_failure, raise_of_op,
 )
-from dynet_cy.execute.watch cimport (
-    WEIGHT_GRADIENTS, bad_collected, check_before, checking, end_pass, list_batches, note, now, profiling,
-    raise_anomaly,
-)
 from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, EACH, ENGINE_CPU, FLATTENED, FORMS, NO_BATCH, ONE, PIECES, STACKED, TILES, VIEWS, Batch, Engine,
     Node, engine, nodes_of, state_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
-from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span
-from dynet_cy.graph.usage cimport raise_no_memory
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.kernels.product cimport pack_for_narrow
@@ -37,6 +31,12 @@ from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport CPU
 from dynet_cy.schedule.plan cimport drop_plan, drop_plan_cache, plan
 from dynet_cy.schedule.speculation cimport drop_speculation
+from dynet_cy.watch.instruments cimport (
+    WEIGHT_GRADIENTS, bad_collected, check_before, checking, end_pass, list_batches, note, now, profiling,
+    raise_anomaly,
+)
+from dynet_cy.watch.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span
+from dynet_cy.watch.usage cimport raise_no_memory
 
 from dynet_cy.execute.walk import PARTIAL
 

@@ -28,20 +28,20 @@ from dynet_cy.execute.walk cimport (
     op_raised, open_section, part_views, pieces_backward, place_of, set_call, set_call_of_one, set_one, set_tensor,
     settle, settle_gradients, uses_in, views_backward,
 )
-from dynet_cy.execute.watch cimport bad_gradients, checking, note_call, now, profiling
 from dynet_cy.graph.structs cimport (
     IN_ANY_ORDER, IN_ORDER, KEEPS_ASKED, KEEPS_FACTORS, LIVE, NEEDS_GRAD, NO_BATCH, ONE, TILES, TRAINABLE, VIEWS,
     Absorbed, Graph, are_joint, args_of, batches_of, claim_memory, free_memory, gradient_of_node, held_of, home_of,
     is_donatable, keep_gradient, keep_held_gradients, lie_over, nodes_of, open_gradients, order_of, state_of,
 )
-from dynet_cy.graph.thrift cimport MOST_COLUMNS, memory_left
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport weight_gradient
 from dynet_cy.memory.arena cimport arena_offset, arena_rewind, array_push, array_rewind, segment_of
 from dynet_cy.memory.storage cimport note_gradient
 from dynet_cy.ops.registry cimport UNCHANGED, Needs, Op, goes_over, op_at, reads, reads_result
+from dynet_cy.schedule.budget cimport MOST_COLUMNS, memory_left
 from dynet_cy.schedule.joining cimport BackwardPlan, Step, plan_backward
 from dynet_cy.schedule.transient cimport least_donated
+from dynet_cy.watch.instruments cimport bad_gradients, checking, note_call, now, profiling
 
 
 # A product with ENOUGH_COLUMNS columns gains nothing from more; smaller matrices than LEAST_SIZE stay in the

@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.execute.walk cimport Walk
 from dynet_cy.graph.structs cimport Batch, Graph
-from dynet_cy.graph.thrift cimport is_limited
+from dynet_cy.schedule.budget cimport is_limited
 
 
 cdef inline bint may_drop(const Graph* g) noexcept nogil:

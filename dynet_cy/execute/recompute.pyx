@@ -28,7 +28,6 @@ from dynet_cy.execute.walk cimport (
     MOST_TOGETHER, arrange, assign_values, claim_batch, clear_call, is_divided, lay_items, run_again,
     run_planned_at_once, settle,
 )
-from dynet_cy.execute.watch cimport now
 from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, FLATTENED, MOST_DEPTH, NO_BATCH, NO_STRETCH, ONE, SENT, STACKED, TILES, TRANSIENT, VIEWS, Batch,
     Node, Read, Room, Stretch, args_of, batches_of, drop_stretch, drop_transient, evict, is_dropped, n_stretches,
@@ -39,6 +38,7 @@ from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, arena_trim, array_
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 from dynet_cy.schedule.dropping cimport UNREAD_AGAIN, plan_stretches
+from dynet_cy.watch.instruments cimport now
 
 cdef enum:
     FAILED = 2                      # of a resident stretch: its values are there, what else it needs may be lost

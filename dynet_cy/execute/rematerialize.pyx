@@ -21,17 +21,17 @@ from dynet_cy.execute.recompute cimport (
     visit_needed,
 )
 from dynet_cy.execute.walk cimport assign_values, is_divided, most_along, run_again, run_planned_at_once
-from dynet_cy.execute.watch cimport checking
 from dynet_cy.graph.structs cimport (
     COMPUTED, DONATED, IN_ORDER, NO_BATCH, REMATERIALIZING, SPARED, TRANSIENT, Batch, Graph, Node, args_of, batches_of,
     held_of, home_of, is_dropped, nodes_of, order_of, part_gradients, state_of,
 )
-from dynet_cy.graph.thrift cimport bytes_of, is_limited, memory_left
 from dynet_cy.kernels.product cimport note_caller
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
+from dynet_cy.schedule.budget cimport bytes_of, is_limited, memory_left
 from dynet_cy.schedule.dividing cimport slice_large
 from dynet_cy.schedule.dropping cimport fits
 from dynet_cy.schedule.transient cimport open_transient, plan_transient
+from dynet_cy.watch.instruments cimport checking
 
 cdef enum:
     SLICES = 32                     # of what is left: how large slices of large batches are

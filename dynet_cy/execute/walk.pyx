@@ -9,23 +9,23 @@ from dynet_cy.core.engine cimport add_count, add_tunable
 from dynet_cy.core.tensor cimport MOST_ALONG, Call, Dim, Tensor, cols_of, rows_of, total_of
 from dynet_cy.core.threads cimport Number, add_to, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.execute.gradient_memory cimport begin_lending
-from dynet_cy.execute.watch cimport AGAIN, NOTHING, bad_values, checking, note_call, now, profiling, raise_anomaly
 from dynet_cy.graph.origin cimport explain, made_at
 from dynet_cy.graph.structs cimport (
     COMPUTED, COPIES, EACH, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, SHARED, TILES, TRANSIENT, VIEWS, Batch, Graph, Laid,
     Node, args_of, batches_of, begin_gradients, gradient_of_node, home_of, is_dropped, join_gradients, nodes_of,
     order_of, release_arguments, state_of, unclaim_values,
 )
-from dynet_cy.graph.thrift cimport is_limited
-from dynet_cy.graph.usage cimport raise_no_memory
 from dynet_cy.kernels.kernels cimport random_seed
 from dynet_cy.kernels.product cimport note_caller
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.positions cimport locate, located, located_refusal, refused, refused_element
 from dynet_cy.ops.registry cimport CPU, LIST, SHARE, UNCHANGED, Needs, Op, op_at, rule_of
+from dynet_cy.schedule.budget cimport is_limited
 from dynet_cy.schedule.plan cimport argument_of, end_of_run, fetch, fetch_from, may_be_value, view_at
 from dynet_cy.schedule.transient cimport small_too
+from dynet_cy.watch.instruments cimport AGAIN, NOTHING, bad_values, checking, note_call, now, profiling, raise_anomaly
+from dynet_cy.watch.usage cimport raise_no_memory
 
 from dynet_cy.memory.storage import parameter_names
 

@@ -18,7 +18,6 @@ from dynet_cy.execute.gradients cimport backward_call, contribute
 from dynet_cy.execute.walk cimport (
     Form, Walk, allocate, arrange, clear_call, settle, settle_gradients,
 )
-from dynet_cy.execute.watch cimport checking
 from dynet_cy.gpu.addresses cimport BatchAddress, gradient_there, is_live, stride_of, there
 from dynet_cy.gpu.commands cimport (
     CELLS, Command, Pass, add_command, allocate_lines, device_forms, make_tables, on_device, set_lines,
@@ -35,6 +34,7 @@ from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 from dynet_cy.schedule.facts cimport PlanFacts, batch_of, count_readers, list_batches, open_facts
+from dynet_cy.watch.instruments cimport checking
 
 
 cdef extern from "dynet_cy/gpu_cells.h" nogil:

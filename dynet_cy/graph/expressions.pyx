@@ -21,7 +21,6 @@ from dynet_cy.core.threads cimport (
     runs_handlers,
 )
 from dynet_cy.graph.origin cimport describe_dim, made_at, made_by, made_in, note_read, noting
-from dynet_cy.graph.parting cimport part_batches
 from dynet_cy.graph.structs cimport (
     COMPUTED, ENGINE_CPU, ENGINE_GPU, GRAPH_ARENAS, GRAPH_ARRAYS, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, REVERT_BITS,
     RUNNING, SENT, SHARED, TRAINABLE, VIEWS, Absorbed, Assumed, Batch, Graph, Node, PassHooks, Speculation, Use,
@@ -35,7 +34,6 @@ from dynet_cy.graph.table cimport (
     leave_running, leave_table, let_go, let_move, next_epoch, raise_running, release, release_values,
     release_values_since, set_new_graph, truncate_nodes,
 )
-from dynet_cy.graph.thrift cimport assume_at_first, is_crowded, is_limited, save_more
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.arena cimport (
     arena_close, arena_open, arena_rewind, arena_trim, arena_unite, array_close, array_open, array_push, array_rewind,
@@ -46,12 +44,14 @@ from dynet_cy.memory.storage cimport (
     Param, Storage, default_device, forget_gradient, mirrors, note_gradient, readers, see_whole, touch,
 )
 from dynet_cy.ops.registry cimport op_at
+from dynet_cy.schedule.budget cimport assume_at_first, is_crowded, is_limited, save_more
+from dynet_cy.schedule.compaction cimport part_batches
 
 from dynet_cy.core.devices import check_device, device_name
-from dynet_cy.core.equivalents import of_arguments, of_numpy
 from dynet_cy.graph.structs import operators as functions
 from dynet_cy.graph.table import may_be_garbage, note_referred_to
 from dynet_cy.graph.tensor import Tensor
+from dynet_cy.hints.equivalents import of_arguments, of_numpy
 from dynet_cy.kernels import kernels
 from dynet_cy.memory import storage as parameter_storage
 

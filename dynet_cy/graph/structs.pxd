@@ -368,7 +368,7 @@ cdef struct Speculation:
 
 cdef Speculation* speculation_hooks() noexcept
 
-# Called around each pass while profiling is on: filled in by execute/watch.
+# Called around each pass while profiling is on: filled in by watch/instruments.
 cdef struct PassHooks:
     Flag on
     uint64_t (*begin_pass)() noexcept nogil

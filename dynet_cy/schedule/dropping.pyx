@@ -24,11 +24,11 @@ from dynet_cy.graph.structs cimport (
     MOST_DEPTH, NO_STRETCH, TILES, VIEWS, Batch, Graph, Node, Region, Stretch, args_of, batches_of, held_of, n_regions,
     n_stretches, nodes_of, order_of, regions_of, stretches_of,
 )
-from dynet_cy.graph.thrift cimport (
-    ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_missing, bytes_of, memory_to_plan, most_values,
-)
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport CPU, PRODUCT, SHARE, Op, op_at, reads, rule_of
+from dynet_cy.schedule.budget cimport (
+    ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_missing, bytes_of, memory_to_plan, most_values,
+)
 from dynet_cy.schedule.chains cimport SEARCHED, append_stretch, forget_from, plan_chain
 from dynet_cy.schedule.dividing cimport Undivided, divide, keep_undivided
 from dynet_cy.schedule.facts cimport NONE, PlanFacts, batch_of, open_facts

@@ -13,7 +13,6 @@ from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, EACH, FLATTENED, ONE, PIECES, SHARED, STACKED, TILES, VIEWS, WANTED, Batch, Graph, Node, args_of,
     batches_of, device_of, is_dropped, nodes_of, order_of, state_of,
 )
-from dynet_cy.graph.timeline cimport SCHEDULING, begin_span, end_span
 from dynet_cy.memory.arena cimport (
     arena_alloc, arena_extend, arena_offset, arena_push, arena_rewind, array_push, array_rewind,
 )
@@ -22,6 +21,7 @@ from dynet_cy.schedule.facts cimport NONE
 from dynet_cy.schedule.rewrite cimport (
     LONG, count_users, rewrite, rewrites_at, rewrites_of,
 )
+from dynet_cy.watch.timeline cimport SCHEDULING, begin_span, end_span
 
 cdef extern from "wanted.h" nogil:
     uint32_t next_wanted "dy_next_wanted"(const uint8_t* state, uint32_t i, uint32_t end)

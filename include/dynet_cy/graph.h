@@ -152,7 +152,7 @@ typedef struct {
     dy_changes before;
 } dy_read;
 
-/* What is assumed of the passes of a graph within a limit of memory, since the renewal: see graph/thrift. */
+/* What is assumed of the passes of a graph within a limit of memory, since the renewal: see schedule/budget. */
 typedef struct {
     double values, gradients;   /* bytes that a pass takes for each byte of values, and of the gradients at a time */
     uint32_t columns;           /* of the factors of a weight matrix's gradient that are collected, by the last plan */

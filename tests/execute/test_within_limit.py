@@ -125,7 +125,7 @@ def test_backward_runs_out_of_memory():
     """Forward fits, and backward does not: values are computed again."""
     expected = gradients(long_chain, 1)
     most = taken(long_chain)
-    engine.tune("graph.thrift.percent_of_values", 90)  # wrong on purpose
+    engine.tune("schedule.budget.percent_of_values", 90)  # wrong on purpose
     engine.stats("execute.recompute", reset=True)
     with limited(0.7 * most):
         assert same_bits(gradients(long_chain, 1), expected)
@@ -161,7 +161,7 @@ def test_random_programs(first):
     for seed in range(first, first + 20):
         _, expected, expected_later = random_program(seed, plainly)
         dy.renew_cg()
-        engine.tune("graph.thrift.percent_of_values", 150)
+        engine.tune("schedule.budget.percent_of_values", 150)
         with limited(0.25):
             try:
                 _, found, later = random_program(seed, dy.checkpoint if seed % 2 else plainly)

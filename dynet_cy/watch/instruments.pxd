@@ -4,8 +4,8 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from dynet_cy.core.threads cimport Setting
 from dynet_cy.graph.structs cimport Batch, Graph
-from dynet_cy.graph.timeline cimport Kind
 from dynet_cy.memory.storage cimport Param
+from dynet_cy.watch.timeline cimport Kind
 
 
 # ==== anomaly =====================================================================================

@@ -1,4 +1,4 @@
-"""Parted batches of forward-only graphs: each node has its own memory where memory is short.
+"""Compaction of forward-only graphs: where memory is short, each node gets its own memory, and values move down.
 
 The values of a batch lie side by side, and their memory is free for others when the last of its nodes is dropped
 (include/dynet_cy/liveness.h). A batch of steps of many sentences stays as a whole as long as one of them has its state

@@ -14,10 +14,10 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+from dynet_cy.drawing.layered import Layout, Point, place
+from dynet_cy.drawing.merging import merge
 from dynet_cy.files.replacing import write_file
 from dynet_cy.graph.expressions import ComputationGraph, Expression, cg
-from dynet_cy.graph.layered import Layout, Point, place
-from dynet_cy.graph.merging import merge
 from dynet_cy.graph.nodes import GraphNode, nodes, nodes_around, number
 from dynet_cy.graph.structs import operators
 

@@ -13,8 +13,8 @@ from anomalies import CASES, check, check_gradients_stay
 import dynet_cy as dy
 from dynet_cy import config
 from dynet_cy.core import engine
-from dynet_cy.execute import watch
 from dynet_cy.graph import origin
+from dynet_cy.watch import instruments as watch
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ cdef extern from *:
 # The multiples at first.
 cdef Number percent_of_values = 150
 cdef double of_gradients = 1.25
-add_tunable("graph.thrift.percent_of_values", &percent_of_values)
+add_tunable("schedule.budget.percent_of_values", &percent_of_values)
 
 cdef double GROWTH = 1.25
 cdef double MOST = 40

@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dynet_cy.decoding.constraints import Allowed, Constraints, OneOf, Prefixes, list_of
+from dynet_cy.decoding.greedy import FEW, Numbers, checked_scores, why_none
+from dynet_cy.decoding.states import Selection, selected
 from dynet_cy.graph import Expression
 from dynet_cy.graph.structs import operators
 from dynet_cy.ops.api import (
@@ -22,10 +25,7 @@ from dynet_cy.ops.api import (
     pick_batch_elems,
     to_int,
 )
-from dynet_cy.serving.constraints import Allowed, Constraints, OneOf, Prefixes, list_of
-from dynet_cy.serving.decoding import FEW, Numbers, checked_scores, why_none
 from dynet_cy.serving.fibers import batched_map
-from dynet_cy.serving.states import Selection, selected
 
 __all__ = ["Hypothesis", "OneOf", "beam_search", "best_tree"]
 

@@ -11,8 +11,8 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
-from dynet_cy.core.threads cimport Unlocked, acquire_lock, release_lock
 from dynet_cy.core.tensor cimport Dim, total_of
+from dynet_cy.core.threads cimport Unlocked, acquire_lock, release_lock
 from dynet_cy.graph.origin cimport making_since, origin_at, scope_at, time_making
 from dynet_cy.graph.structs cimport Graph, Node, args_of, nodes_of, order_of, origin_of
 from dynet_cy.ops.registry cimport op_at

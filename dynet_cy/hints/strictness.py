@@ -12,8 +12,8 @@ from typing import Any, Callable
 
 from dynet_cy.graph.expressions import Expression, set_consideration
 from dynet_cy.graph.structs import give_attributes
+from dynet_cy.hints.readings import AmbiguityError, Reading, Use, by_name, check
 from dynet_cy.model import ParameterCollection
-from dynet_cy.readings import AmbiguityError, Reading, Use, by_name, check
 from dynet_cy.train.trainer import Trainer
 
 __all__ = ["AmbiguityError", "strict"]
@@ -57,7 +57,7 @@ def strict() -> Iterator[None]:
         ...     A + b
         Traceback (most recent call last):
             ...
-        dynet_cy.readings.AmbiguityError: `+`: in PyTorch and NumPy: adds the vector to each row (shapes align at ...
+        dynet_cy.AmbiguityError: `+`: in PyTorch and NumPy: adds the vector to each row (shapes align at ...
     """
     switch(True)
     try:

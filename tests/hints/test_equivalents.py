@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.core.equivalents import TABLES, Elsewhere, ElsewhereInModule, Row
 from dynet_cy.files.places import PRIVATE
+from dynet_cy.hints.equivalents import TABLES, Elsewhere, ElsewhereInModule, Row
 
 ROWS = [row for rows in TABLES.values() for row in rows]
 PLACES = ("nn", "x", "trainer", "model", "state", "layer", "builder", "birnn")

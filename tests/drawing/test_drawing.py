@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.graph.layered import place
-from dynet_cy.graph.merging import merge
+from dynet_cy.drawing.layered import place
+from dynet_cy.drawing.merging import merge
 from dynet_cy.graph.nodes import GraphNode, nodes
 
 SVG = "{http://www.w3.org/2000/svg}"

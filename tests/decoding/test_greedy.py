@@ -9,7 +9,7 @@ import pytest
 from decoders import END, LONGEST, OPTIONS, Network
 
 import dynet_cy as dy
-from dynet_cy.serving import decoding
+from dynet_cy.decoding import greedy
 
 TABLE = np.log([[0.1, 0.6, 0.3], [0.1, 0.1, 0.8], [0.7, 0.25, 0.05]])  # a row for each token before
 
@@ -48,8 +48,8 @@ def test_the_best_tokens_are_those_of_a_beam_of_one(name: str, builder: Any, mon
         start = network.start([0, 1, 2])
         assert list(map(of_one, range(3))) == expected
         assert dy.batched_map(of_one, range(3)) == expected
-        for few in (decoding.FEW, 0):  # the best of few scores are not found in the graph
-            monkeypatch.setattr(decoding, "FEW", few)
+        for few in (greedy.FEW, 0):  # the best of few scores are not found in the graph
+            monkeypatch.setattr(greedy, "FEW", few)
             assert dy.decode(network.step, start, END, LONGEST, begin=[END] * 3, **many) == expected
 
 

@@ -20,14 +20,14 @@ from dynet_cy.graph.structs cimport (
     LIVE, NEEDS_GRAD, SHARED, TRAINABLE, Batch, Node, PassHooks, args_of, batches_of, gradient_of_node, is_dropped,
     items_of, nodes_of, order_of, origin_of, pass_hooks, state_of, value_of,
 )
-from dynet_cy.graph.timeline cimport BATCH, BATCH_AGAIN, BATCH_BACKWARD, WEIGHTS, end_span, span_of_call, tracing
-from dynet_cy.graph.usage cimport note_level, note_peak
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.registry cimport MAX_OPS, Op, op_at
 from dynet_cy.schedule.speculation cimport track_requests, was_waiting
+from dynet_cy.watch.timeline cimport BATCH, BATCH_AGAIN, BATCH_BACKWARD, WEIGHTS, end_span, span_of_call, tracing
+from dynet_cy.watch.usage cimport note_level, note_peak
 
-from dynet_cy.graph.usage import watch_peak
 from dynet_cy.memory.storage import parameter_names
+from dynet_cy.watch.usage import watch_peak
 
 
 # ==== anomaly =====================================================================================
@@ -58,7 +58,7 @@ class AnomalyError(ValueError):
         ...     dy.log(dy.inputVector([-1])).value()
         Traceback (most recent call last):
             ...
-        dynet_cy.execute.watch.AnomalyError: log: a value of expression 1 {1} is not finite: 1 NaN of 1
+        dynet_cy.AnomalyError: log: a value of expression 1 {1} is not finite: 1 NaN of 1
     """
 
     op = number = backward = argument = origin = None

@@ -12,7 +12,7 @@ import pytest
 from decoders import COUNT, END, HIDDEN, LONGEST, OPTIONS, Network
 
 import dynet_cy as dy
-from dynet_cy.serving import search
+from dynet_cy.decoding import search
 
 ALL = COUNT**LONGEST  # as many hypotheses as there can be
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from own_process import environment
 
-from dynet_cy import port
-from dynet_cy.differences import DIFFERENCES
-from dynet_cy.readings import READINGS
+from dynet_cy.hints import port
+from dynet_cy.hints.differences import DIFFERENCES
+from dynet_cy.hints.readings import READINGS
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 TORCH = """
 import argparse
@@ -247,11 +250,19 @@ def test_every_row_for_pytorch_can_be_found() -> None:
     assert {row.place for row in READINGS if not row.torch and row.differs is None} == set()
 
 
-def test_program_of_no_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "a.py"
-    file.write_text("x = y * z\n")
-    assert port.main([str(file)]) == 0
-    assert capsys.readouterr() == ("", "no program imports torch, tensorflow or dynet\n")
+def test_program_of_no_library(tmp_path: Path) -> None:
+    """By the command."""
+    (tmp_path / "a.py").write_text("x = y * z\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "dynet_cy.port", "a.py"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0
+    assert (done.stdout, done.stderr) == ("", "no program imports torch, tensorflow or dynet\n")
 
 
 def test_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 The method is that of Sugiyama, Tagawa and Toda, "Methods for Visual Understanding of Hierarchical System Structures",
 IEEE Transactions on Systems, Man, and Cybernetics 11, 1981: layers by the longest path, the order within a layer by
 barycentres, then coordinates. An arrow over several layers has a place in each that it passes. If Graphviz is
-installed, its program `dot`, which does the same better, is used instead: see `drawing`.
+installed, its program `dot`, which does the same better, is used instead: see `svg`.
 """
 
 from __future__ import annotations

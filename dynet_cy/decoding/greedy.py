@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dynet_cy.decoding.constraints import Allowed, Constraints, Prefixes, list_of
+from dynet_cy.decoding.states import Selection
 from dynet_cy.graph import Expression
 from dynet_cy.ops.api import concatenate, inputTensor, pick_batch_elems, random_gumbel
 from dynet_cy.ops.select import _best  # type: ignore[attr-defined]  # stubs have what is public
-from dynet_cy.serving.constraints import Allowed, Constraints, Prefixes, list_of
-from dynet_cy.serving.states import Selection
 
 __all__ = ["decode"]
 

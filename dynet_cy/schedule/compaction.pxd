@@ -1,4 +1,4 @@
-"""Parted batches of forward-only graphs: each node has its own memory where memory is short."""
+"""Compaction of forward-only graphs: where memory is short, each node gets its own memory, and values move down."""
 
 from dynet_cy.graph.structs cimport Graph
 

@@ -13,7 +13,7 @@ from own_process import run_python
 
 import dynet_cy as dy
 from dynet_cy import config
-from dynet_cy.readings import READINGS, by_name
+from dynet_cy.hints.readings import READINGS, by_name
 
 
 def numbers(*shape: int) -> dy.Expression:
@@ -239,6 +239,6 @@ def test_reshape_has_two_orders() -> None:
 
 
 def test_page_lists_the_rules() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "dynet-cy-for-pytorch-users.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "dynet-cy-for-pytorch-users.md").read_text(encoding="utf-8")
     for row in READINGS:
         assert f"| {row.place} | {row.there} | {row.here} | {row.write} |" in page
