@@ -248,7 +248,8 @@ cdef class Storage:
     cdef uint32_t n_entries
     cdef size_t top                 # floats in use in every plane
     cdef readonly int device        # 0: the CPU; 1 + n: GPU number n
-    cdef readonly dict other_devices  # by device: the collection's other storages; filled in its first storage only
+    # By device: the collection's other storages; filled in its first storage only.
+    cdef readonly dict other_devices  # type: dict[int, Storage]
     cdef Storage follower           # which has taken over the entries, that graphs may still refer to; None: no other
 
     cdef Param* add(self, const Dim* dim, uint32_t rows, str name) except NULL
