@@ -246,6 +246,37 @@ def test_modules_that_need_a_type(derive: dict[str, Any], tmp_path: Path, text: 
         derive["stub"](derive["compiled"](path), "some.pyx")
 
 
+def test_a_struct_becomes_a_declaration(derive: dict[str, Any], tmp_path: Path) -> None:
+    """Fields of known types, one a line; those of unnamed unions too.  Names and sizes are looked up in the headers."""
+    structs = sys.modules["derive_structs"]
+    (tmp_path / "include" / "some").mkdir(parents=True)
+    (tmp_path / "include" / "some" / "size.h").write_text("#define DY_PARTS 3\ntypedef struct dy_pair dy_pair;\n")
+    (tmp_path / "include" / "some" / "some.h").write_text(
+        '#include "size.h"\nstruct dy_pair {\n    uint32_t n : 10;   /* how\n * many; */\n    const float *a, *b;\n'
+        "    union {\n        _Atomic int from;\n        struct dy_pair *next[DY_PARTS + 1];\n    };\n};\n"
+        "typedef struct {\n    dy_pair parts[DY_PARTS][2];\n    float *const *list;\n    dy_other *other;\n"
+        "    void *(*grow)(const struct dy_pair *p, size_t bytes);\n} dy_made_pairs;\n"
+    )
+    before = 'cdef extern from "some/some.h":\n    # derived: structs of Pair,\n    #     Pairs = dy_made_pairs\n'
+    old, known = structs.ROOT, {name: name for name in (*structs.KNOWN, "uint32_t")}
+    structs.ROOT = tmp_path
+    try:
+        match = structs.REGION.search(before + "    old\n    # end of structs\n")
+        text = structs.declared(match, {**known, "dy_pair": "Pair"})
+        with pytest.raises(derive["Mistake"], match="some/some.h: there is no struct dy_none"):
+            structs.declared(structs.REGION.search(before.replace("Pair,", "None,") + "    # end of structs\n"), known)
+    finally:
+        structs.ROOT = old
+    assert text == (
+        "    # derived: structs of Pair,\n    #     Pairs = dy_made_pairs\n"
+        '    ctypedef struct Pair "dy_pair":\n        uint32_t n\n        const float* a\n        const float* b\n'
+        '        int begin "from"\n\n'
+        '    ctypedef struct Pairs "dy_made_pairs":\n        Pair parts[3][2]\n        float* const* list\n'
+        "        void* (*grow)(const Pair* p, size_t bytes) noexcept nogil\n"
+        "    # end of structs"
+    )
+
+
 def test_structs_shared_with_gpus_stand_once() -> None:
     """They are declared once, in a header for both sides, with their size."""
     for header in sorted((ROOT / "include" / "dynet_cy").glob("gpu_*.h")):

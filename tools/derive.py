@@ -5,8 +5,8 @@
 
 From the rows of `include/dynet_cy/*.def`: enumerators and the table of kernels for Cython, the Python functions of
 elementwise ops, and their formulas for ONNX files.  From the functions in `dynet_cy/ops/*.pyx`: the list of ops in
-`ops/api.py`, and the lists in docs/.  From all .pyx files: their stubs.  The output stays under version control, so
-that readers, editors and type checkers need no build.
+`ops/api.py`, and the lists in docs/.  From all .pyx files: their stubs.  From the headers: structs for Cython.  The
+output stays under version control, so that readers, editors and type checkers need no build.
 
 A file that is generated completely says so in its first lines.  In other files, the generated part is between a line
 with `derived: NAME` and one with `end of NAME`; the rest of the file is left unchanged.
@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # for runpy, which run
 
 from derive_launches import launches
 from derive_notebook import notebook
+from derive_structs import declarations
 from derive_stubs import Module, compiled, stub
 from derive_text import ROOT, WIDTH, Mistake, closing, imported, split, with_regions, wrapped
 
@@ -562,7 +563,17 @@ def main(check: bool) -> list[str]:
         The paths of the files that were out of date.
     """
     changed = []
-    for step in (from_rows, launches, from_functions, package, stubs, equivalents, known_differences, notebooks):
+    for step in (
+        declarations,
+        from_rows,
+        launches,
+        from_functions,
+        package,
+        stubs,
+        equivalents,
+        known_differences,
+        notebooks,
+    ):
         for path, text in list(step()):
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 changed.append(str(path.relative_to(ROOT)))

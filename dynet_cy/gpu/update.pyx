@@ -41,6 +41,8 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_trylock(pthread_mutex_t* m)
 
 cdef extern from "dynet_cy/gpu_update.h" nogil:
+    # derived: structs of Segment = dy_range, Hyper, Group = dy_clip_group, Limits = dy_clip_limits, Rates,
+    #     Chosen
     ctypedef struct Segment "dy_range":
         size_t at
         size_t n
@@ -60,6 +62,7 @@ cdef extern from "dynet_cy/gpu_update.h" nogil:
         uint32_t first_sum
         uint32_t sums
         uint32_t own_norm
+        uint32_t unused[3]
 
     ctypedef struct Limits "dy_clip_limits":
         double scale
@@ -76,6 +79,7 @@ cdef extern from "dynet_cy/gpu_update.h" nogil:
     ctypedef struct Chosen "dy_chosen":
         float scale
         Rates rates
+    # end of structs
 
 cdef extern from *:
     """
