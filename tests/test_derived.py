@@ -112,13 +112,169 @@ def test_comments_that_say_nothing(derive: dict[str, Any], comment: str, message
     ],
 )
 def test_types_of_arguments(derive: dict[str, Any], text: str, want: str) -> None:
-    assert derive["argument"](text, "here") == want
+    assert sys.modules["derive_stubs"].argument(text, "here") == want
 
 
 @pytest.mark.parametrize("text", ["axis=None", "dims=(1, 0)", "**more", "a b c"])
 def test_arguments_that_need_a_type(derive: dict[str, Any], text: str) -> None:
     with pytest.raises(derive["Mistake"], match="here: argument"):
-        derive["argument"](text, "here")
+        sys.modules["derive_stubs"].argument(text, "here")
+
+
+MODULE = """\"\"\"A module.  Note: of two sentences.\"\"\"
+
+LIMIT: int = 1 << 18
+_hidden: int = 2
+cdef int count
+
+
+@cython.final
+cdef class Part(_Base):
+    \"\"\"A part.
+
+    Attributes:
+        size: of it.
+    \"\"\"
+
+    cdef readonly list sizes    # type: list[int]  # of it
+    cdef public double scale    # a factor
+    rule = made()  # type: None
+
+    def __cinit__(self, uint32_t n, Part other=None) -> None:
+        pass
+
+    def __dealloc__(self):
+        pass
+
+    @property
+    def size(self) -> int:
+        \"\"\"Its size.  It is a number.\"\"\"
+
+    def _private(self, x):
+        pass
+
+    def __lt__(self, other: object, /) -> bool:  # type: ignore[misc]
+        return True
+
+    resize = size
+
+
+class _Base:
+    def get(self, name="", *more: str) -> Any:
+        pass
+
+class _Unused:
+    def get(self, x):
+        pass
+
+# ---- functions
+
+# Said in a comment.
+# stub: (n: int, /) -> int
+# stub: (n: str,
+#     /) -> str
+def twice(n, /):
+    r\"\"\"The double.\"\"\"
+
+
+def stop(list parts not None: list[Part]):
+    pass
+
+twice_again = twice
+"""
+
+STUB = """# Written by tools/derive.py
+from typing import Any, final, overload
+
+from typing_extensions import Self
+
+LIMIT: int
+_hidden: int
+
+@final
+class Part(_Base):
+    \"\"\"A part.\"\"\"
+
+    @property
+    def sizes(self) -> list[int]: ...
+    scale: float
+    rule: None
+    def __new__(cls, n: int, other: Part | None = None) -> Self: ...
+    @property
+    def size(self) -> int:
+        \"\"\"Its size.\"\"\"
+    def __lt__(self, other: object, /) -> bool: ...  # type: ignore[misc]
+    resize = size
+
+class _Base:
+    def get(self, name: str = "", *more: str) -> Any: ...
+
+@overload
+def twice(n: int, /) -> int:
+    r\"\"\"The double.\"\"\"
+
+@overload
+def twice(n: str, /) -> str:
+    r\"\"\"The double.\"\"\"
+
+def stop(parts: list[Part]) -> None: ...
+
+twice_again = twice
+"""
+
+
+def test_a_module_becomes_a_stub(derive: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "some.pyx"
+    path.write_text(MODULE)
+    assert derive["stub"](derive["compiled"](path), "some.pyx") == STUB
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def f(x):\n    pass\n", "f: argument x needs a type: x: TYPE"),
+        ("def f(list xs):\n    pass\n", "f: argument xs needs a type: xs: TYPE"),
+        ("cdef class A:\n    cdef readonly dict b\n", "A: b needs a type: cdef readonly dict b  # type: TYPE"),
+        ("class A:\n    @property\n    def b(self):\n        pass\n", "A: property b needs a type"),
+        ("def f(x: Tape) -> Array:\n    pass\n", "Array is a name in dynet_cy.model.dynet_decay and "),
+    ],
+)
+def test_modules_that_need_a_type(derive: dict[str, Any], tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "some.pyx"
+    path.write_text(text)
+    with pytest.raises(derive["Mistake"], match=re.escape(message)):
+        derive["stub"](derive["compiled"](path), "some.pyx")
+
+
+def test_a_struct_becomes_a_declaration(derive: dict[str, Any], tmp_path: Path) -> None:
+    """Fields of known types, one a line; those of unnamed unions too.  Names and sizes are looked up in the headers."""
+    structs = sys.modules["derive_structs"]
+    (tmp_path / "include" / "some").mkdir(parents=True)
+    (tmp_path / "include" / "some" / "size.h").write_text("#define DY_PARTS 3\ntypedef struct dy_pair dy_pair;\n")
+    (tmp_path / "include" / "some" / "some.h").write_text(
+        '#include "size.h"\nstruct dy_pair {\n    uint32_t n : 10;   /* how\n * many; */\n    const float *a, *b;\n'
+        "    union {\n        _Atomic int from;\n        struct dy_pair *next[DY_PARTS + 1];\n    };\n};\n"
+        "typedef struct {\n    dy_pair parts[DY_PARTS][2];\n    float *const *list;\n    dy_other *other;\n"
+        "    void *(*grow)(const struct dy_pair *p, size_t bytes);\n} dy_made_pairs;\n"
+    )
+    before = 'cdef extern from "some/some.h":\n    # derived: structs of Pair,\n    #     Pairs = dy_made_pairs\n'
+    old, known = structs.ROOT, {name: name for name in (*structs.KNOWN, "uint32_t")}
+    structs.ROOT = tmp_path
+    try:
+        match = structs.REGION.search(before + "    old\n    # end of structs\n")
+        text = structs.declared(match, {**known, "dy_pair": "Pair"})
+        with pytest.raises(derive["Mistake"], match="some/some.h: there is no struct dy_none"):
+            structs.declared(structs.REGION.search(before.replace("Pair,", "None,") + "    # end of structs\n"), known)
+    finally:
+        structs.ROOT = old
+    assert text == (
+        "    # derived: structs of Pair,\n    #     Pairs = dy_made_pairs\n"
+        '    ctypedef struct Pair "dy_pair":\n        uint32_t n\n        const float* a\n        const float* b\n'
+        '        int begin "from"\n\n'
+        '    ctypedef struct Pairs "dy_made_pairs":\n        Pair parts[3][2]\n        float* const* list\n'
+        "        void* (*grow)(const Pair* p, size_t bytes) noexcept nogil\n"
+        "    # end of structs"
+    )
 
 
 def test_structs_shared_with_gpus_stand_once() -> None:
@@ -225,7 +381,8 @@ def test_equal_functions_are_written_once(launches_of: Any) -> None:
 
 
 def test_an_op_does_not_take_the_name_of_a_function(derive: dict[str, Any]) -> None:
-    family = derive["Family"]("linalg", "Products.", [derive["Function"]("rms_norm", ["x: Expression"], "Expression")])
+    function = sys.modules["derive_stubs"].Function("rms_norm", ["x: Expression"], "Expression")
+    family = derive["Module"]("linalg", "Products.", [function])
     message = r"functions/norms.py: rms_norm is the name of a function of dynet_cy/ops/linalg.pyx"
     with pytest.raises(derive["Mistake"], match=message):
         derive["check_names"]([family])

@@ -4,9 +4,9 @@
     python tools/derive.py --check    # only reports what is out of date, as tests/test_derived.py does
 
 From the rows of `include/dynet_cy/*.def`: enumerators and the table of kernels for Cython, the Python functions of
-elementwise ops, and their formulas for ONNX files.  From the functions in `dynet_cy/ops/*.pyx`: their stubs, the list
-of ops in `ops/api.py`, the lists in docs/, other stubs that say so, and the docstrings of all stubs.  The output stays
-under version control, so that readers, editors and type checkers need no build.
+elementwise ops, and their formulas for ONNX files.  From the functions in `dynet_cy/ops/*.pyx`: the list of ops in
+`ops/api.py`, and the lists in docs/.  From all .pyx files: their stubs.  From the headers: structs for Cython.  The
+output stays under version control, so that readers, editors and type checkers need no build.
 
 A file that is generated completely says so in its first lines.  In other files, the generated part is between a line
 with `derived: NAME` and one with `end of NAME`; the rest of the file is left unchanged.
@@ -21,15 +21,16 @@ import runpy
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for runpy, which runs this file without its folder
 
-from derive_docs import with_docstrings
 from derive_launches import launches
 from derive_notebook import notebook
-from derive_text import ROOT, WIDTH, Mistake, closing, split, with_regions, wrapped
+from derive_structs import declarations
+from derive_stubs import Module, compiled, stub
+from derive_text import ROOT, WIDTH, Mistake, closing, imported, split, with_regions, wrapped
 
 ROWS = ROOT / "include" / "dynet_cy"
 OPS = ROOT / "dynet_cy" / "ops"
@@ -225,177 +226,27 @@ def members() -> Iterator[str]:
 
 # ---- stubs and lists of ops ------------------------------------------------------------------
 
-WRITTEN = "# Written by tools/derive.py"
 
-TYPES = {
-    "float": "float",
-    "double": "float",
-    "bint": "bool",
-    "str": "str",
-    "ComputationGraph": "ComputationGraph",
-    **dict.fromkeys(("int", "unsigned int", "uint32_t", "uint64_t", "size_t"), "int"),
-}
-
-# The names that annotations may use: where each is imported from, or what it abbreviates.
-IMPORTS = {
-    "Callable": ("collections.abc", "Callable"),
-    "Iterable": ("collections.abc", "Iterable"),
-    "Mapping": ("collections.abc", "Mapping"),
-    "Sequence": ("collections.abc", "Sequence"),
-    "Any": ("typing", "Any"),
-    "SupportsIndex": ("typing", "SupportsIndex"),
-    "np": ("numpy as np", ""),
-    "npt": ("numpy.typing as npt", ""),
-    "TypeAlias": ("typing_extensions", "TypeAlias"),
-    "ComputationGraph": ("dynet_cy.graph.expressions", "ComputationGraph"),
-    "Expression": ("dynet_cy.graph.expressions", "Expression"),
-    "_Number": ("dynet_cy.graph.expressions", "_Number"),
-}
-SHORT = {
-    "_Int": "int | np.integer[Any]",
-    "_Ints": "Sequence[int] | npt.NDArray[np.integer[Any]]",
-    "_Shape": "int | tuple[int, ...] | list[int]",
-}
-STANDARD = ("collections.abc", "typing")
-
-
-@dataclass
-class Function:
-    """A function of a family: its name, its arguments with their types, and its return type."""
-
-    name: str
-    arguments: list[str]
-    returns: str
-
-
-@dataclass
-class Family:
-    """The public functions of a module of ops.
-
-    Attributes:
-        name: of the module.
-        doc: the first line of its docstring.
-        functions: in the order of the module.
-        aliases: other names of functions, and the names of these.
-        classes: the classes that annotations name: their headings, and their methods.
-    """
-
-    name: str
-    doc: str
-    functions: list[Function] = field(default_factory=list)
-    aliases: dict[str, str] = field(default_factory=dict)
-    classes: dict[str, tuple[str, list[Function]]] = field(default_factory=dict)
-
-    def names(self) -> list[str]:
-        return sorted([*(f.name for f in self.functions), *self.aliases])
-
-
-def argument(text: str, where: str) -> str:
-    """An argument of a stub.  If neither a type nor a default says otherwise, it is an Expression."""
-    if text in ("self", "*"):
-        return text
-    types = "|".join(TYPES)
-    match = re.fullmatch(rf"(?:({types}) )?(\*?\w+)(?: not None)?(?:\s*:\s*([^=]+?))?(?:\s*=\s*(.+))?", text)
-    if match is None:
-        raise Mistake(f"{where}: argument {text!r} is not understood")
-    c_type, name, annotation, default = match.groups()
-    kind = annotation or TYPES.get(c_type or "")
-    if kind is None:
-        value = ast.literal_eval(default) if default else None
-        if default and value is None:
-            raise Mistake(f"{where}: argument {name} needs a type: {name}: TYPE = {default}")
-        kind = "Expression" if value is None else type(value).__name__
-        if kind not in ("Expression", "bool", "int", "float", "str"):
-            raise Mistake(f"{where}: argument {name} needs a type: {name}: TYPE = {default}")
-    return f"{name}: {kind}" + (f" = {default}" if default else "")
-
-
-def signatures(text: str, indent: str, where: str, default: str, hidden: str = "_") -> Iterator[Function]:
-    """The functions at an indentation, except those whose names match `hidden`."""
-    for match in re.finditer(rf"^{indent}def (\w+)\(", text, re.MULTILINE):
-        if re.match(hidden, match[1]):
-            continue
-        end = closing(text, match.end() - 1)
-        tail = re.match(r"\)(?:\s*->\s*([^:]+))?:", text[end:])
-        if tail is None:
-            raise Mistake(f"{where}: {match[1]} is not understood")
-        words = split(" ".join(text[match.end() : end].split()))
-        yield Function(match[1], [argument(w, f"{where}: {match[1]}") for w in words], tail[1] or default)
-
-
-def family(path: Path) -> Family:
-    """The public functions of a module of ops."""
-    text = path.read_text(encoding="utf-8")
-    doc = re.search(r'^"""(.+?)(?:"""|$)', text, re.MULTILINE)
-    found = Family(path.stem, doc[1] if doc else "")
-    found.functions = list(signatures(text, "", str(path), "Expression"))
-    own = {f.name for f in found.functions}
-    found.aliases = {a: b for a, b in re.findall(r"^([a-z]\w*) = (\w+)$", text, re.MULTILINE) if b in own}
-    said = " ".join(word for f in found.functions for word in [*f.arguments, f.returns])
-    for match in re.finditer(r"^cdef class ((\w+)\(\w+\)):\n((?:(?:    .*)?\n)*)", text, re.MULTILINE):
-        if re.search(rf"\b{match[2]}\b", said):
-            found.classes[match[2]] = match[1], list(signatures(match[3], "    ", str(path), "None"))
-    return found
-
-
-def families() -> list[Family]:
+def families() -> list[Module]:
     """The modules that have public ops."""
-    found = [family(path) for path in sorted(OPS.glob("*.pyx")) if path.stem != "registry"]
+    found = [ops(path) for path in sorted(OPS.glob("*.pyx")) if path.stem != "registry"]
     return [f for f in found if f.functions]
 
 
-def definition(f: Function, indent: str = "") -> str:
-    """The definition of a function in a stub, on as many lines as ruff would use."""
-    line = f"{indent}def {f.name}({', '.join(f.arguments)}) -> {f.returns}: ..."
-    if len(line) <= WIDTH:
-        return line
-    inner = f"{indent}    {', '.join(f.arguments)}"
-    if len(inner) > WIDTH:
-        inner = "\n".join(f"{indent}    {a}," for a in f.arguments)
-    return f"{indent}def {f.name}(\n{inner}\n{indent}) -> {f.returns}: ..."
-
-
-def stub(f: Family) -> str:
-    """The .pyi of a family."""
-    body = ""
-    for heading, methods in f.classes.values():
-        body += f"\nclass {heading}:\n" + "".join(definition(m, "    ") + "\n" for m in methods)
-    body += "\n" + "".join(definition(function) + "\n" for function in f.functions)
-    if f.aliases:
-        body += "\n" + "".join(f"{alias} = {name}\n" for alias, name in f.aliases.items())
-
-    def used(text: str, words: Sequence[str]) -> list[str]:
-        return [w for w in words if re.search(rf"(?<!\.)\b{w}\b", text)]
-
-    short = used(body, list(SHORT))
-    aliases = "".join(f"{name}: TypeAlias = {SHORT[name]}\n" for name in short)
-    by_module: dict[str, list[str]] = {}
-    for word in used(aliases + body, list(IMPORTS)):
-        module, name = IMPORTS[word]
-        by_module.setdefault(module, []).append(name)
-    groups: list[list[str]] = [[], [], []]  # the standard library, others, ours
-    for module, names in by_module.items():
-        line = f"from {module} import {', '.join(names)}" if names[0] else f"import {module}"
-        groups[0 if module in STANDARD else 2 if module.startswith("dynet_cy") else 1].append(line)
-    parts = [WRITTEN, *("\n".join(g) for g in groups if g)]
-    parts[0:2] = ["\n".join(parts[:2])]
-    return "\n\n".join(parts) + "\n" + ("\n" + aliases if aliases else "") + body
+def ops(path: Path) -> Module:
+    """A module of ops: what has no type is an expression."""
+    return compiled(path, "Expression", "Expression")
 
 
 def stubs() -> Iterator[tuple[Path, str]]:
-    """The stubs that no other step writes: of modules that have functions only, where they say that they are written
-    here, and those that are written by hand but for the docstrings."""
-    for path in sorted((ROOT / "dynet_cy").rglob("*.pyi")):
-        text = path.read_text(encoding="utf-8")
-        if path.parent != OPS and text.startswith(WRITTEN):
-            module = path.with_suffix(".pyx")
-            found = Family(path.stem, "")
-            found.functions = list(signatures(module.read_text(encoding="utf-8"), "", str(module), "None"))
-            text = stub(found)
-        yield path, text
+    """The stubs of all modules that have names for Python."""
+    for path in sorted((ROOT / "dynet_cy").rglob("*.pyx")):
+        found = ops(path) if path.parent == OPS else compiled(path)
+        if found.items:
+            yield path.with_suffix(".pyi"), stub(found, str(path.relative_to(ROOT)))
 
 
-def check_names(found: Sequence[Family]) -> None:
+def check_names(found: Sequence[Module]) -> None:
     """Ops and the functions that are made of ops share the names of `dynet_cy`."""
     owners: dict[str, str] = {}
     modules = [(f"dynet_cy/ops/{f.name}.pyx", f.names()) for f in found]
@@ -406,7 +257,7 @@ def check_names(found: Sequence[Family]) -> None:
                 raise Mistake(f"{module}: {name} is the name of a function of {owners[name]}")
 
 
-def api(found: Sequence[Family]) -> str:
+def api(found: Sequence[Module]) -> str:
     """dynet_cy/ops/api.py."""
     lines = ['"""All public ops, family by family.  Written by tools/derive.py."""', ""]
     for f in found:
@@ -422,7 +273,7 @@ def api(found: Sequence[Family]) -> str:
     return "\n".join([*lines, "]", ""])
 
 
-def listed(found: Sequence[Family], text: str) -> Iterator[str]:
+def listed(found: Sequence[Module], text: str) -> Iterator[str]:
     """The ops in docs/surface.md: the titles of its paragraphs are kept, the names after them are generated."""
     titles = re.findall(r"^(\*\*.+\*\*) \(`(\w+)`\):", text, re.MULTILINE)
     by_name = {f.name: f for f in found}
@@ -483,13 +334,13 @@ def not_named(start: str, *patterns: str, but: Sequence[str] = ()) -> Iterator[s
         yield ""
 
 
-def not_in_dynet(found: Sequence[Family]) -> list[str]:
+def not_in_dynet(found: Sequence[Module]) -> list[str]:
     """The ops that DyNet does not have."""
     surface = json.loads((ROOT / "tests" / "peer" / "surface.json").read_text(encoding="utf-8"))["dynet"]
     return [n for f in found for n in f.names() if n not in surface["functions"] and n not in surface["classes"]]
 
 
-def differences(found: Sequence[Family]) -> tuple[Path, str]:
+def differences(found: Sequence[Module]) -> tuple[Path, str]:
     """docs/differences.md: the row of the ops that DyNet does not have.  A table cannot contain `derived:` marks."""
     path = ROOT / "docs" / "differences.md"
     names = ", ".join(f"`{n}`" for n in not_in_dynet(found))
@@ -530,40 +381,9 @@ def trainers() -> list[tuple[str, str, str]]:
     return found
 
 
-def stubs_of_trainers() -> Iterator[str]:
-    """Constructors and properties of trainers.  An argument without annotation is a number, or the collection m."""
-    for name, base, body in trainers():
-        yield ""
-        members = list(re.finditer(r"^    (?:@(.+)\n    )?def (?!_(?!_init__\())(\w+)\(", body, re.MULTILINE))
-        yield f"class {name}({base}):" + ("" if members else " ...")
-        for member in members:
-            end = closing(body, member.end() - 1)
-            words = split(" ".join(body[member.end() : end].split()))
-            if member[1]:
-                yield f"    @{member[1]}"
-            returns = "float" if member[1] == "property" else "None"
-            yield definition(Function(member[2], [number(w) for w in words], returns), "    ")
-    yield ""
-
-
-def number(text: str) -> str:
-    if text == "self" or ":" in text:
-        return text
-    name, equals, default = text.partition("=")
-    kind = "CollectionOrLayer" if name == "m" else "float | None" if default == "None" else "float"
-    return f"{name}: {kind}" + (f" = {default}" if equals else "")
-
-
 def builders() -> dict[str, list[str]]:
     """The `__all__` of each module of `dynet_cy/rnn` that has recurrent networks."""
     return {module: names for module, names in offered(BUILDERS).items() if module != "softmax_builders"}
-
-
-def imported(module: str, names: Sequence[str]) -> Iterator[str]:
-    """An import statement as ruff would format it: classes, functions, private names, each regardless of case."""
-    names = sorted(names, key=lambda n: (n.startswith("_"), n[0].islower(), n.lower()))
-    line = f"from {module} import {', '.join(names)}"
-    yield from [line] if len(line) <= WIDTH else [f"from {module} import (", *(f"    {n}," for n in names), ")"]
 
 
 def quoted(names: Sequence[str]) -> Iterator[str]:
@@ -578,7 +398,6 @@ def package() -> Iterator[tuple[Path, str]]:
     built = builders()
     public = sorted([*(n for names in built.values() for n in names), "RNNState"])
     root = ROOT / "dynet_cy"
-    yield with_regions(root / "train" / "trainers.pyi", trainers=stubs_of_trainers())
     yield with_regions(
         root / "train" / "__init__.py",
         imports=iter(
@@ -694,8 +513,6 @@ def from_functions() -> Iterator[tuple[Path, str]]:
     """Path and text of each file that is generated from the functions of ops."""
     found = families()
     check_names(found)
-    for f in found:
-        yield OPS / f"{f.name}.pyi", stub(f)
     yield OPS / "api.py", api(found)
     surface = ROOT / "docs" / "surface.md"
     text = surface.read_text(encoding="utf-8")
@@ -724,10 +541,18 @@ def main(check: bool) -> list[str]:
         The paths of the files that were out of date.
     """
     changed = []
-    for step in (from_rows, launches, from_functions, package, stubs, equivalents, known_differences, notebooks):
+    for step in (
+        declarations,
+        from_rows,
+        launches,
+        from_functions,
+        package,
+        stubs,
+        equivalents,
+        known_differences,
+        notebooks,
+    ):
         for path, text in list(step()):
-            if path.suffix == ".pyi":
-                text = with_docstrings(text, path.with_suffix(".pyx"))
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 changed.append(str(path.relative_to(ROOT)))
                 if not check:

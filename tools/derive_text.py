@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,3 +64,10 @@ def with_regions(path: Path, **regions: Iterator[str]) -> tuple[Path, str]:
         except Mistake as mistake:
             raise Mistake(f"{path}: {mistake}") from None
     return path, text
+
+
+def imported(module: str, names: Sequence[str]) -> Iterator[str]:
+    """An import statement as ruff would format it: constants, classes, functions, private names, regardless of case."""
+    names = sorted(names, key=lambda n: (n.startswith("_"), not n.isupper(), n[0].islower(), n.lower()))
+    line = f"from {module} import {', '.join(names)}"
+    yield from [line] if len(line) <= WIDTH else [f"from {module} import (", *(f"    {n}," for n in names), ")"]

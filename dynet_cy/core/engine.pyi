@@ -1,3 +1,4 @@
+# Written by tools/derive.py
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 

@@ -104,7 +104,7 @@ def tune(name: str, value: int) -> int:
 
 
 @contextlib.contextmanager
-def tuned(values: Mapping[str, int]) -> Iterator[None]:
+def tuned(values: Mapping[str, int]) -> AbstractContextManager[None]:
     """Set numbers as `tune` does, by name, within a `with` block.
 
     Example:

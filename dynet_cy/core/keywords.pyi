@@ -1,3 +1,4 @@
+# Written by tools/derive.py
 from collections.abc import Callable
 from typing import Any
 

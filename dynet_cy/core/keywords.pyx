@@ -63,7 +63,7 @@ cdef extern from *:
     void Py_XDECREF(PyObject* x)
 
 
-def watch(called) -> None:
+def watch(called: Callable[..., Any]) -> None:
     """Add advice to the errors of a function or method in C that takes keywords."""
     dy_watch(<PyObject*>called, explain)
 

@@ -14,20 +14,18 @@ cdef extern from "dynet_cy/tensor.h" nogil:
     int FLOATS "DY_FLOATS"
     int INTEGERS "DY_INTEGERS"
 
+    # derived: structs of Dim, Tensor, Attr, Call
     ctypedef struct Dim "dy_dim":
         uint32_t d[7]
         uint8_t nd
         uint8_t type
         uint32_t bd
 
-    ctypedef struct Packed "struct dy_pack":
-        pass
-
     ctypedef struct Tensor "dy_tensor":
         Dim dim
         float* v
         size_t bstride
-        float** list
+        float* const* list
         Packed* pack
 
     ctypedef union Attr "dy_attr":
@@ -52,6 +50,10 @@ cdef extern from "dynet_cy/tensor.h" nogil:
         uint64_t stream
         float* saved
         float* work
+    # end of structs
+
+    ctypedef struct Packed "struct dy_pack":
+        pass
 
     uint32_t DRAW_WORDS "DY_DRAW_WORDS"
     uint64_t draw_key "dy_draw_key"(const Call* c, uint32_t b)

@@ -38,6 +38,7 @@ from dynet_cy.watch.instruments cimport checking
 
 
 cdef extern from "dynet_cy/gpu_cells.h" nogil:
+    # derived: structs of CellForward = dy_lstm_cell, CellBackward = dy_lstm_cell_back
     ctypedef struct CellForward "dy_lstm_cell":
         float* gates
         const float* bias
@@ -56,6 +57,8 @@ cdef extern from "dynet_cy/gpu_cells.h" nogil:
         uint8_t has_dc
         uint8_t has_dgates
         uint8_t acc
+        uint8_t unused[5]
+    # end of structs
 
 cdef int CU_CELLS = module_at(b"cells")
 cdef int CELL_FORWARD = kernel_at(CU_CELLS, b"lstm_cell_forward")

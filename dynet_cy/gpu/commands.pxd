@@ -15,6 +15,7 @@ from dynet_cy.memory.arena cimport Arena
 
 
 cdef extern from "dynet_cy/gpu_move.h" nogil:
+    # derived: structs of Move
     ctypedef struct Move "dy_move":
         const float* source
         float* to
@@ -23,7 +24,9 @@ cdef extern from "dynet_cy/gpu_move.h" nogil:
         float scale
         uint8_t acc
         uint8_t follower
+        uint8_t unused[2]
         uint32_t period
+    # end of structs
 
 cdef enum:
     # p: an array of `count` Moves, the longest of which has n numbers; `table`: the same on the host; `cols` as below

@@ -23,13 +23,16 @@ from dynet_cy.gpu.driver import architecture
 
 
 cdef extern from "dynet_cy/gpu_custom.h" nogil:
+    # derived: structs of Array
     ctypedef struct Array "dy_array":
         float* v
         size_t size
         size_t stride
         int32_t batch
         int32_t nd
-        int32_t[7] shape
+        int32_t shape[7]
+        int32_t unused
+    # end of structs
 
 cdef enum:
     MOST_BYTES = 4096               # of the parameter of a kernel: its arrays, then its numbers

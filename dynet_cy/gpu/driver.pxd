@@ -66,6 +66,7 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         int (*cublasSetWorkspace_v2)(void* handle, void* workspace, size_t n) noexcept nogil
         int (*cublasSetMathMode)(void* handle, int mode) noexcept nogil
 
+    # derived: structs of Counts = dy_gpu_counts, Gpu
     ctypedef struct Counts "dy_gpu_counts":
         uint64_t launches
         uint64_t products
@@ -80,14 +81,6 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         uint64_t captures
         uint64_t failed_captures
 
-    # Launches, products and fills that are listed.
-    ctypedef struct Records "dy_records":
-        char* p
-        size_t n "bytes"
-        size_t capacity
-        size_t last
-        uint32_t count
-
     ctypedef struct Gpu "dy_gpu":
         const Driver* driver
         const Blas* blas
@@ -97,9 +90,9 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         int number
         uint32_t multiprocessors
         pthread_mutex_t lock
-        void** functions
-        int* parameters
-        uint16_t[20]* parameter_bytes
+        void* functions[2048]
+        int parameters[2048]
+        uint16_t parameter_bytes[2048][20]
         const uint32_t* items
         uint32_t op
         int compute
@@ -108,7 +101,17 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         Counts counts
         Records* records
         int apart
+        char table[4096]
         Address workspace
+    # end of structs
+
+    # Launches, products and fills that are listed.
+    ctypedef struct Records "dy_records":
+        char* p
+        size_t n "bytes"
+        size_t capacity
+        size_t last
+        uint32_t count
 
     ctypedef struct ByValue "dy_by_value":
         pass

@@ -1,3 +1,5 @@
+# Written by tools/derive.py
+
 class GpuUnavailable(RuntimeError):
     """A GPU was requested, but there is none, or something that it needs is not installed."""
 

@@ -80,7 +80,7 @@ class GpuError(RuntimeError):
     """The driver, cuBLAS or a kernel reported an error."""
 
 
-AFTER_FORK = (
+AFTER_FORK: str = (
     "this process was forked from one that had used GPUs, so it cannot use them.  Let it be spawned "
     "(multiprocessing.get_context('spawn')), or fork before anything is asked of a GPU"
 )
@@ -148,7 +148,7 @@ cdef int open_driver() except -1:
     return 0
 
 
-def cublas_candidates():
+def cublas_candidates() -> list[str]:
     """The places where cuBLAS is searched: its wheel, the loader's path, the usual folder of the toolkit."""
     setting = os.environ.get("DYNET_CY_LIBCUBLAS")
     if setting:
@@ -172,7 +172,7 @@ cdef int open_blas() except -1:
     return 0
 
 
-def device_count():
+def device_count() -> int:
     """The number of GPUs that the driver reports.
 
     Raises:
@@ -193,21 +193,21 @@ def open_device(int number):
     gpu_at(number)
 
 
-def architecture(int number):
+def architecture(int number) -> str:
     """The architecture of an open device, such as "sm_90"."""
     gpu_at(number)
     import pycuda.driver
     return "sm_%d%d" % pycuda.driver.Device(number).compute_capability()
 
 
-def device_name(int number):
+def device_name(int number) -> str:
     """The driver's name for the device."""
     gpu_at(number)
     import pycuda.driver
     return pycuda.driver.Device(number).name()
 
 
-def memory_info(int number):
+def memory_info(int number) -> tuple[int, int]:
     """Bytes of device memory: free, and in total."""
     cdef size_t unused = 0, total = 0
     cdef Gpu* gpu = gpu_at(number)

@@ -1,3 +1,4 @@
+# Written by tools/derive.py
 from typing import Any
 
 def describe() -> list[dict[str, Any]]:

@@ -1,4 +1,5 @@
 # Written by tools/derive.py
+
 from dynet_cy.graph.expressions import ComputationGraph
 
 def device_bytes(graph: ComputationGraph, device: int) -> dict[str, int]:

@@ -1,3 +1,5 @@
+# Written by tools/derive.py
+
 from dynet_cy.model.parameters import LookupParameters
 
 def updates_had(x: LookupParameters) -> list[int]:

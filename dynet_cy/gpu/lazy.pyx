@@ -43,7 +43,7 @@ cdef DeviceArena[MOST_GPUS] parts
 memset(parts, 0, sizeof(parts))
 
 
-def updates_had(_Stored x not None):
+def updates_had(_Stored x not None: LookupParameters) -> list[int]:
     """For each row of a table, how many of the updates recorded on its device it has had, as a list."""
     cdef Lazy* lazy = x.p.lazy
     cdef Gpu* gpu = gpu_at(x.p.device - 1)

@@ -11,12 +11,16 @@ from dynet_cy.memory.arena cimport Arena, Segment, segment_of
 # The results of clipping on devices; see memory.pyx.
 
 cdef extern from "dynet_cy/gpu_update.h" nogil:
+    # derived: structs of Clip
     ctypedef struct Clip "dy_clip":
         double norm
         uint32_t done
         uint32_t dropped
         uint32_t clips
         uint32_t skipped
+        uint32_t drops
+        uint32_t unused
+    # end of structs
 
     uint64_t done_dropped "dy_clip_done_dropped"(const Clip* c)
 

@@ -1,11 +1,14 @@
+# Written by tools/derive.py
 from typing import final
 
-from dynet_cy.graph import Expression
+from typing_extensions import Self
+
+from dynet_cy.graph.expressions import Expression
 
 @final
 class Clipping:
     """The record of the updates of one trainer on a device."""
-    def __new__(cls, device: int) -> Clipping: ...
+    def __new__(cls, device: int) -> Self: ...
     def wait(self, polls: bool = True) -> None:
         """Wait until all updates are done, so that the record is up to date."""
     def check(self) -> None:

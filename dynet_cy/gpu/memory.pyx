@@ -119,7 +119,7 @@ cdef class Clipping:
         device: number of the GPU.
     """
 
-    def __cinit__(self, int device):
+    def __cinit__(self, int device) -> None:
         cdef int error
         self.gpu = gpu_at(device)
         self.stored = []
@@ -228,26 +228,26 @@ cdef class Clipping:
                 names.append(x.full_name)
         return names
 
-    def left_out(self):
+    def left_out(self) -> int:
         """The number of updates that were left out since the last call, as far as errors have reported them."""
         found, self.n_left_out = self.n_left_out, 0
         return found
 
-    def clips(self):
+    def clips(self) -> int:
         """The number of updates that were clipped since the last call."""
         cdef uint32_t now = self.host_ptr.clips, before = self.counted
         found, self.n_clips = self.n_clips + now - before, 0
         self.counted = now
         return found
 
-    def dropped(self):
+    def dropped(self) -> int:
         """The number of updates that were dropped since the last call, according to the host's latest information."""
         cdef uint32_t now = <uint32_t>(done_dropped(self.host_ptr) >> 32), before = self.known
         found, self.n_dropped = self.n_dropped + now - before, 0
         self.known = now
         return found
 
-    def coming(self):
+    def coming(self) -> int:
         """The number of updates that the device may have dropped without `dropped` having counted them yet."""
         cdef uint64_t both = done_dropped(self.host_ptr)
         return self.asked - <uint32_t>both + <uint32_t>(both >> 32) - self.known
@@ -258,7 +258,7 @@ cdef class Clipping:
             self.wait()
 
     @property
-    def norm(self):
+    def norm(self) -> float:
         """The norm of the last update or, after updates were left out, of the first of these."""
         return self.host_ptr.norm
 
@@ -273,7 +273,7 @@ cdef int check_updates(Gpu* gpu) except -1:
     return 0
 
 
-def settle_others(list stored not None, Clipping own=None):
+def settle_others(list stored not None: list[Expression], Clipping own=None):
     """Wait for updates of these parameters by other trainers, and raise an error if they were left out.
 
     In that case the gradients that are not finite are still on the device, but the parameters are not marked as having
@@ -636,7 +636,7 @@ mirrors().send = mirror_send
 mirrors().clear = mirror_clear
 
 
-def staging_bytes(int number):
+def staging_bytes(int number) -> int:
     """Bytes of page-locked memory that copies to a device go through."""
     return sum([rings[number].buffers[i].n for i in range(RING)])
 

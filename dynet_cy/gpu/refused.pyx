@@ -11,6 +11,7 @@ from dynet_cy.gpu.driver cimport MOST_GPUS, Gpu, failed
 from dynet_cy.ops.positions cimport refusal
 
 cdef extern from "dynet_cy/gpu_refused.h" nogil:
+    # derived: structs of Refused = dy_refused_index
     ctypedef struct Refused "dy_refused_index":
         unsigned any
         uint32_t function
@@ -18,6 +19,7 @@ cdef extern from "dynet_cy/gpu_refused.h" nogil:
         uint32_t n
         uint64_t k
         double v
+    # end of structs
 
 cdef Refused* records[MOST_GPUS]
 memset(records, 0, sizeof(records))

@@ -33,13 +33,16 @@ cdef uint64_t* loaded(Gpu* gpu) noexcept nogil
 # Launchers that many ops need: copies and sums over axes.
 
 cdef extern from "dynet_cy/gpu_axes.h" nogil:
+    # derived: structs of Axes, Pointers
     ctypedef struct Axes "dy_axes":
         uint32_t n
-        uint64_t[8] size
-        uint64_t[3][8] stride
+        uint64_t size[8]
+        uint64_t stride[3][8]
 
     ctypedef struct Pointers "dy_pointers":
-        const float** p
+        const float* p[256]
+    # end of structs
+
     int POINTERS "DY_POINTERS"
 
     # Begin with `no_axes`, and add axes in the order of their strides, the fastest first.

@@ -31,15 +31,18 @@ cdef GpuOp* op
 # Shapes: copies, transpose, concatenate; and ops that only change the gradient.
 
 cdef extern from "dynet_cy/gpu_parts.h" nogil:
+    # derived: structs of Piece, Parts
     ctypedef struct Piece "dy_piece":
         float* v
         size_t bstride
-        float** list
+        float* const* list
         size_t start
         size_t m
 
     ctypedef struct Parts "dy_parts":
-        Piece* part
+        Piece part[32]
+    # end of structs
+
     int PARTS "DY_PARTS"
 
 cdef int CU_SHAPE = module_at(b"shape")

@@ -1,10 +1,11 @@
+# Written by tools/derive.py
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import numpy.typing as npt
 
 from dynet_cy.gpu.memory import Clipping
-from dynet_cy.graph import Expression
+from dynet_cy.graph.expressions import Expression
 from dynet_cy.memory.storage import Plane
 from dynet_cy.train.plan import Plan
 
@@ -24,12 +25,13 @@ def axpby(
 
 class FlatBuffer:
     """Parts of a plane, and a buffer in which they are laid side by side."""
-    def __init__(self, parts: list[tuple[Expression, NDArray[np.uint32] | None]]) -> None: ...
+
     @property
     def size(self) -> int: ...
     @property
     def starts(self) -> list[int]: ...
-    def fetch(self, plane: Plane) -> NDArray[np.float32]:
+    def __init__(self, parts: list[tuple[Expression, npt.NDArray[np.uint32] | None]]) -> None: ...
+    def fetch(self, plane: Plane) -> npt.NDArray[np.float32]:
         """The numbers, as a new float32 array."""
     def send(self, plane: Plane, numbers: Any) -> None:
         """Write numbers, in the order of `fetch`, back to the plane."""

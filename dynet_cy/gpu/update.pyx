@@ -41,6 +41,8 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_trylock(pthread_mutex_t* m)
 
 cdef extern from "dynet_cy/gpu_update.h" nogil:
+    # derived: structs of Segment = dy_range, Hyper, Group = dy_clip_group, Limits = dy_clip_limits, Rates,
+    #     Chosen
     ctypedef struct Segment "dy_range":
         size_t at
         size_t n
@@ -60,6 +62,7 @@ cdef extern from "dynet_cy/gpu_update.h" nogil:
         uint32_t first_sum
         uint32_t sums
         uint32_t own_norm
+        uint32_t unused[3]
 
     ctypedef struct Limits "dy_clip_limits":
         double scale
@@ -76,6 +79,7 @@ cdef extern from "dynet_cy/gpu_update.h" nogil:
     ctypedef struct Chosen "dy_chosen":
         float scale
         Rates rates
+    # end of structs
 
 cdef extern from *:
     """
@@ -201,7 +205,7 @@ cdef int ready(Gpu* gpu, size_t n) except -1:
     return 0
 
 
-def prepare(list stored not None, uint32_t n_groups):
+def prepare(list stored not None: list[Expression], uint32_t n_groups):
     """Load the kernels and allocate the tables for an update of these parameters, which are on one device.
 
     After that, the update runs no Python code, and so no signal handlers, and fails only if the device fails.
@@ -222,7 +226,7 @@ def prepare(list stored not None, uint32_t n_groups):
     ready(gpu, n)
 
 
-def squared_norm(list stored not None):
+def squared_norm(list stored not None: list[Expression]) -> float:
     """The sum of the squares of the gradients of parameters of one storage on a device.  Waits for the device.
 
     Signal handlers run meanwhile, and their exceptions end the wait.
@@ -383,7 +387,7 @@ cdef int add_entry(Work* w, Update* u, Py_ssize_t i, bint clips) except -1:
     return 0
 
 
-def update(Plan plan not None, Clipping clipping, list rates):
+def update(Plan plan not None, Clipping clipping: Clipping | None, list rates: list[list[tuple[float, float]]] | None):
     """Make the part of an update that is on the device of its first entry that is not frozen.
 
     Args:
@@ -579,8 +583,10 @@ cdef void decay(Gpu* gpu, const GroupPart* part, const Range* r, float share, fl
                chosen, clip)
 
 
-def axpby(list stored not None, float a, float b, Plane source not None, Plane target not None,
-          Clipping clipping=None):
+def axpby(
+    list stored not None: list[Expression], float a, float b, Plane source not None, Plane target not None,
+    Clipping clipping=None
+):
     """target = a target + b source, for the numbers of parameters in two planes.
 
     Args:
@@ -660,9 +666,9 @@ cdef class FlatBuffer:
     cdef size_t height                  # number of segments
     cdef size_t longest
     cdef readonly size_t size
-    cdef readonly list starts
+    cdef readonly list starts       # type: list[int]
 
-    def __init__(self, list parts not None):
+    def __init__(self, list parts not None: list[tuple[Expression, npt.NDArray[np.uint32] | None]]) -> None:
         cdef _Stored x
         cdef size_t n
         tables = [np.empty((0, 3), np.uint64)]
@@ -707,7 +713,7 @@ cdef class FlatBuffer:
             out_of_device_memory(self.gpu, error, n, "gradients for other processes")
         return begin
 
-    def fetch(self, Plane plane not None):
+    def fetch(self, Plane plane not None) -> npt.NDArray[np.float32]:
         """The numbers, as a new float32 array."""
         cdef float* to
         cdef float* from_ = plane.device_base()
@@ -737,7 +743,7 @@ cdef class FlatBuffer:
             raise_error(self.gpu, error)
         return found
 
-    def send(self, Plane plane not None, numbers not None):
+    def send(self, Plane plane not None, numbers not None: Any):
         """Write numbers, in the order of `fetch`, back to the plane.
 
         Raises:

@@ -1,7 +1,8 @@
-from collections.abc import Iterable, Iterator, Mapping
+# Written by tools/derive.py
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
 from types import EllipsisType
-from typing import Any, Callable, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -9,11 +10,16 @@ from typing_extensions import TypeAlias
 
 from dynet_cy.graph.tensor import Tensor
 
+_Int: TypeAlias = int | np.integer[Any]
+_Shape: TypeAlias = int | tuple[int, ...] | list[int]
+_Number: TypeAlias = float | np.floating[Any] | np.integer[Any]
+_Operand: TypeAlias = Expression | _Number | npt.NDArray[Any]
+_Axis: TypeAlias = _Shape | None
+_Key: TypeAlias = _Int | slice | EllipsisType | list[int] | list[bool] | npt.NDArray[Any] | Expression | None
+_Index: TypeAlias = _Key | tuple[_Key, ...]
+
 def reset_random_seed(seed: int) -> None:
     """Set the seed of all random streams, and restart them."""
-
-def keep_values_read() -> None:
-    """From now on, graphs keep the values of parameters that they have read."""
 
 def random_state() -> dict[str, Any]:
     """The state of all random streams, as plain data for `set_random_state`."""
@@ -21,7 +27,6 @@ def random_state() -> dict[str, Any]:
 def set_random_state(state: dict[str, Any]) -> None:
     """Restore all random streams to their state when `random_state` was called."""
 
-# The collector of requests for values.
 class Requests:
     """The collector of requests for values."""
 
@@ -122,27 +127,17 @@ def set_default_device(device: int) -> None:
 def autobatching() -> int:
     """The default schedule of graphs: see `set_autobatching`."""
 
-def set_consideration(function: Callable[..., None] | None) -> None:
-    """Have a function called with the name and the operands of each use that programs may mean otherwise, or None."""
-
-# The collector of the requests of items that share a graph.
 class SharedRequests(Requests):
     """Requests of items that share a graph."""
+
+def keep_values_read() -> None:
+    """From now on, graphs keep the values of parameters that they have read."""
 
 def further_gradient(graph: ComputationGraph, index: int) -> npt.NDArray[np.float64]:
     """The gradient of an expression, by its number, from the last backward of its graph."""
 
 def keep_further_gradients(graph: ComputationGraph, target: int) -> tuple[dict[int, tuple[object, int]], object] | None:
     """The gradients of a full backward from that node; None if the pass itself computes all of them."""
-
-# Numbers as operands of expressions.
-_Number: TypeAlias = float | np.floating[Any] | np.integer[Any]
-_Operand: TypeAlias = "Expression | _Number | npt.NDArray[Any]"
-_Key: TypeAlias = (
-    "int | np.integer[Any] | slice | EllipsisType | list[int] | list[bool] | npt.NDArray[Any] | Expression | None"
-)
-_Axis: TypeAlias = int | tuple[int, ...] | list[int] | None
-_Index: TypeAlias = _Key | tuple[_Key, ...]
 
 class StaleExpressionError(RuntimeError):
     """An expression of a graph that has been renewed, reverted or closed, or that is not the current graph of this thread."""
@@ -162,11 +157,23 @@ class Expression:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of the elements: float32, or int32 for indices and what is computed of them."""
+    def forward(self, recalculate: bool = False) -> None:
+        """Compute the value, and everything it depends on, without returning it."""
+    def npvalue(self, recalculate: bool = False) -> npt.NDArray[Any]:
+        """The value as a new float64 array, or int32 if it is integers; the batch, if any, is the last axis."""
+    def tensor_value(self, recalculate: bool = False) -> Tensor:
+        """The value as a Tensor, with argmax, topk and sampling; it stays valid when the graph is renewed."""
+    def value(self, recalculate: bool = False) -> Any:
+        """The value."""
+    def vec_value(self, recalculate: bool = False) -> list[Any]:
+        """All elements as a flat list, column-major, the batch last."""
+    def scalar_value(self, recalculate: bool = False) -> float:
+        """The value as a float, or as an int if it is an integer."""
+    def item(self) -> float:
+        """The value of an expression of one element as a float: `scalar_value` by NumPy's name."""
     @property
     def T(self) -> Expression:
         """The axes in reverse order: the transpose of a matrix; a vector is unchanged."""
-    def item(self) -> float:
-        """The value of an expression of one element as a float: `scalar_value` by NumPy's name."""
     def reshape(self, *shape: int | tuple[int, ...] | list[int], order: Literal["F", "C"] = "F") -> Expression:
         """Change the shape; the elements keep their order, column by column."""
     def sum(self, axis: _Axis = None, keepdims: bool = False, **numpy: None) -> Expression:
@@ -177,21 +184,6 @@ class Expression:
         """Greatest element of each batch element along some axes; see `sum` and `dynet_cy.max_dim`."""
     def min(self, axis: _Axis = None, keepdims: bool = False, **numpy: None) -> Expression:
         """Least element of each batch element along some axes; see `sum` and `dynet_cy.min_dim`."""
-    def forward(self, recalculate: bool = False) -> None:
-        """Compute the value, and everything it depends on, without returning it."""
-    # An array of float64, or of int32 if the expression has integers: Any, as for arrays of NumPy whose type is not known.
-    def npvalue(self, recalculate: bool = False) -> npt.NDArray[Any]:
-        """The value as a new float64 array, or int32 if it is integers; the batch, if any, is the last axis."""
-    def tensor_value(self, recalculate: bool = False) -> Tensor:
-        """The value as a Tensor, with argmax, topk and sampling; it stays valid when the graph is renewed."""
-    # float, list[float] or array, as the shape has it.
-    def value(self, recalculate: bool = False) -> Any:
-        """The value."""
-    # Of integers: ints, which are floats to a type checker, but not indices.
-    def vec_value(self, recalculate: bool = False) -> list[Any]:
-        """All elements as a flat list, column-major, the batch last."""
-    def scalar_value(self, recalculate: bool = False) -> float:
-        """The value as a float, or as an int if it is an integer."""
     def backward(self, full: bool = False) -> None:
         """Add the gradient of this scalar to the gradients of all parameters."""
     def gradient(self) -> npt.NDArray[np.float64]:
@@ -210,6 +202,7 @@ class Expression:
     def __rtruediv__(self, other: _Operand) -> Expression: ...
     def __pow__(self, other: _Operand, modulus: None = None, /) -> Expression: ...
     def __rpow__(self, other: _Operand, modulus: None = None, /) -> Expression: ...
+    def __neg__(self) -> Expression: ...
     def __matmul__(self, other: Expression | npt.NDArray[Any]) -> Expression: ...
     def __rmatmul__(self, other: Expression | npt.NDArray[Any]) -> Expression: ...
     def __lt__(self, other: _Operand, /) -> Expression: ...  # type: ignore[misc]
@@ -226,15 +219,12 @@ class Expression:
     def __mod__(self, other: _Operand) -> Expression: ...
     def __rmod__(self, other: _Operand) -> Expression: ...
     def __abs__(self) -> Expression: ...
-    def __format__(self, spec: str, /) -> str: ...
     def __bool__(self) -> bool: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __float__(self) -> float: ...
     def __int__(self) -> int: ...
-    def __array_function__(
-        self, function: Any, types: Iterable[type], args: Iterable[Any], kwargs: Mapping[str, Any]
-    ) -> Any: ...
+    def __format__(self, spec: str) -> str: ...
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]: ...
     def __dlpack__(
         self,
@@ -245,15 +235,19 @@ class Expression:
         copy: bool | None = None,
     ) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
-    def __neg__(self) -> Expression: ...
+    def __array_function__(
+        self, function: Any, types: Iterable[type], args: Iterable[Any], kwargs: Mapping[str, Any]
+    ) -> Any: ...
 
-# A value that replaces an expression in forward-only graphs.
 class ForwardExpression(Expression):
     """A node of a forward-only graph, which the graph keeps for as long as this object lives."""
     def set(self, values: object) -> NoReturn:
         """Inputs of such a graph cannot be changed."""
     def set_index(self, index: object) -> NoReturn:
         """Indices of such a graph cannot be changed."""
+
+def set_consideration(function: Callable[..., None] | None) -> None:
+    """Have a function called with the name and the operands of each use that programs may mean otherwise, or None."""
 
 def forward(exps: Iterable[Expression], recalculate: bool = False) -> None:
     """Compute expressions of one graph together."""

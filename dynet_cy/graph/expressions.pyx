@@ -93,7 +93,7 @@ cdef int next_stream(Graph* g) except -1:
     return 0
 
 
-def reset_random_seed(seed):
+def reset_random_seed(seed: int):
     """Set the seed of all random streams, and restart them.
 
     Dropout masks, noise and initial values follow from it and from the order in
@@ -173,7 +173,7 @@ cdef list streams_of_graphs(bint reset):
     return found
 
 
-def random_state():
+def random_state() -> dict[str, Any]:
     """The state of all random streams, as plain data for `set_random_state`."""
     free_garbage()
     renewals = [(number, count) for number, count, _ in streams_of_graphs(True)]
@@ -186,7 +186,7 @@ def random_state():
     return {"seed": kernels.seed(), "host": kernels.host_position(), "streams": n, "renewals": sorted(renewals)}
 
 
-def set_random_state(state):
+def set_random_state(state: dict[str, Any]):
     """Restore all random streams to their state when `random_state` was called.
 
     Graphs are identified by the order in which they were made: first those that exist
@@ -280,7 +280,7 @@ cdef class ComputationGraph:
     def __cinit__(self):
         memset(&self.g, 0, sizeof(Graph))
 
-    def __init__(self, autobatching=None, mem=None):
+    def __init__(self, autobatching: int | None = None, mem: float | None = None) -> None:
         cdef int i
         if self.g.nodes.memory != NULL:
             raise RuntimeError("ComputationGraph.__init__ was called twice")
@@ -355,15 +355,20 @@ cdef class ComputationGraph:
                 free(numbers)
         return 0
 
-    def __enter__(self):
+    def __enter__(self) -> ComputationGraph:
         enter_graph(self, &self.g)
         return self
 
-    def __exit__(self, kind=None, value=None, traceback=None):      # *exc_info would need memory
+    def __exit__(
+        self, kind: object = None, value: object = None, traceback: object = None
+    ) -> Literal[False]:      # *exc_info would need memory
         leave_graph(self)
         return False
 
-    def renew(self, immediate_compute=False, check_validity=False, autobatching=None, forward_only=False, mem=None):
+    def renew(
+        self, immediate_compute=False, check_validity=False, autobatching: int | None = None, forward_only=False,
+        mem: float | None = None
+    ) -> ComputationGraph:
         """Drop all nodes of this graph; its expressions become stale.
 
         The graph keeps its memory for the next nodes.
@@ -422,7 +427,7 @@ cdef class ComputationGraph:
             out_of_memory("the list of free memory")
         return self
 
-    def version(self):
+    def version(self) -> int:
         """A number that grows with each renewal of any graph.
 
         Example:
@@ -497,7 +502,7 @@ cdef class ComputationGraph:
         self.kept_to = min(self.kept_to, g.n_nodes)
         self.n_at_backward = 0
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.g.n_nodes
 
     def __repr__(self):
@@ -510,7 +515,7 @@ cdef class ComputationGraph:
         """
         return functions["shown"](self, MOST_SHOWN)
 
-    def op_names(self):
+    def op_names(self) -> list[str]:
         """Names of the ops of all nodes, in the order in which they were made.
 
         Example:
@@ -524,7 +529,7 @@ cdef class ComputationGraph:
         finally:
             release(table, &self.g)
 
-    def n_batches(self):
+    def n_batches(self) -> int:
         """Number of calls in which the computed nodes ran.
 
         Example:
@@ -540,7 +545,7 @@ cdef class ComputationGraph:
     def _node(self, index):
         return functions["node"](self, index)
 
-    def forward(self, index):
+    def forward(self, index: int):
         """Compute the value of a node, given by its number in the order in which nodes are made.
 
         Args:
@@ -557,7 +562,7 @@ cdef class ComputationGraph:
         """
         self._node(index).forward()
 
-    def forward_scalar(self, index):
+    def forward_scalar(self, index: int) -> float:
         """The value of a node of one element, as a float; see `forward` and `Expression.scalar_value`.
 
         Args:
@@ -570,7 +575,7 @@ cdef class ComputationGraph:
         """
         return self._node(index).scalar_value()
 
-    def forward_vec(self, index):
+    def forward_vec(self, index: int) -> list[float]:
         """The value of a node as a list, column by column; see `forward`.
 
         Args:
@@ -583,7 +588,7 @@ cdef class ComputationGraph:
         """
         return self._node(index).vec_value()
 
-    def inc_forward(self, index):
+    def inc_forward(self, index: int):
         """Compute a node, as `forward` does; computed values are not computed again.
 
         Args:
@@ -597,7 +602,7 @@ cdef class ComputationGraph:
         """
         self.forward(index)
 
-    def inc_forward_scalar(self, index):
+    def inc_forward_scalar(self, index: int) -> float:
         """The value of a node of one element, as `forward_scalar`.
 
         Args:
@@ -610,7 +615,7 @@ cdef class ComputationGraph:
         """
         return self.forward_scalar(index)
 
-    def inc_forward_vec(self, index):
+    def inc_forward_vec(self, index: int) -> list[float]:
         """The value of a node as a list, as `forward_vec`.
 
         Args:
@@ -623,7 +628,7 @@ cdef class ComputationGraph:
         """
         return self.forward_vec(index)
 
-    def backward(self, index, full=False):
+    def backward(self, index: int, full=False):
         """`Expression.backward` of a node, given by its number.
 
         Args:
@@ -639,7 +644,7 @@ cdef class ComputationGraph:
         """
         self._node(index).backward(full)
 
-    def inputMatrixLiteral(self, v, d, batch_size=1, device=""):
+    def inputMatrixLiteral(self, v: npt.ArrayLike, d: Iterable[int] | int, batch_size=1, device="") -> Expression:
         """`inputTensorTranspose` in this graph: numbers column by column as an input.
 
         Args:
@@ -659,7 +664,9 @@ cdef class ComputationGraph:
         with self:
             return functions["inputMatrixLiteral"](v, d, batch_size, device)
 
-    def inputSparseTensor(self, idxs, v, dim, batch_size=1, defval=0.0, device=""):
+    def inputSparseTensor(
+        self, idxs: npt.ArrayLike, v: npt.ArrayLike, dim: Iterable[int] | int, batch_size=1, defval=0.0, device=""
+    ) -> Expression:
         """An input in this graph that has the same number almost everywhere.
 
         Args:
@@ -694,7 +701,7 @@ cdef class ComputationGraph:
         """
         sys.stderr.write(functions["dot"](self))
 
-    def dump(self, filename="", show_values=True, show_gradients=True, nan_check_only=False):
+    def dump(self, filename: str | PathLike[str] = "", show_values=True, show_gradients=True, nan_check_only=False):
         """Write values and gradients of all computed nodes.  This computes only what the graph has dropped.
 
         Args:
@@ -815,7 +822,7 @@ cdef ComputationGraph current():
     return owner_of(current_graph())
 
 
-def arena_bytes() -> dict:
+def arena_bytes() -> dict[str, int]:
     """Bytes that the arenas of the current graph hold, in use or kept for reuse, by name."""
     cdef ComputationGraph graph = current()
     cdef uint32_t i, k
@@ -826,7 +833,10 @@ def arena_bytes() -> dict:
     return held
 
 
-def renew_cg(immediate_compute=False, check_validity=False, autobatching=None, forward_only=False, mem=None):
+def renew_cg(
+    immediate_compute=False, check_validity=False, autobatching: int | None = None, forward_only=False,
+    mem: float | None = None
+) -> ComputationGraph:
     """Renew the current graph, before building for the next example.
 
     All expressions of it become stale; parameters stay.
@@ -887,7 +897,7 @@ cdef int leave_if_running() except -1:
     return leave_running(g) if used else 0
 
 
-def cg():
+def cg() -> ComputationGraph:
     """The current graph: that of the innermost `with`, else the thread's own.
 
     Example:
@@ -898,7 +908,7 @@ def cg():
     return current()
 
 
-def cg_version():
+def cg_version() -> int:
     """A number that changes when the current graph is renewed.
 
     Example:
@@ -951,7 +961,7 @@ cdef int checked_strategy(strategy) except -1:
     return number
 
 
-def set_autobatching(strategy):
+def set_autobatching(strategy: int):
     """Set how graphs are scheduled, from their next renewal on; the current graph, if it is empty, at once.
 
     Args:
@@ -983,7 +993,7 @@ def set_default_device(int device):
         g.multi_device = False
 
 
-def autobatching():
+def autobatching() -> int:
     """The default schedule of graphs: see `set_autobatching`."""
     return default_strategy
 
@@ -1517,7 +1527,7 @@ def keep_values_read():
 # parameters' gradients to separate memory. The other expressions get the same gradients as before. This needs the same
 # values as the first pass: a full backward, all of whose gradients may be requested at any time, runs it beforehand.
 
-def further_gradient(ComputationGraph graph not None, uint32_t index):
+def further_gradient(ComputationGraph graph not None, uint32_t index) -> npt.NDArray[np.float64]:
     """The gradient of an expression, by its number, from the last backward of its graph.
 
     Raises:
@@ -1550,7 +1560,9 @@ def further_gradient(ComputationGraph graph not None, uint32_t index):
     return doubles_of(parameter_here(p, True), full_shape(&nodes_of(&graph.g)[index].dim))
 
 
-def keep_further_gradients(ComputationGraph graph not None, uint32_t target):
+def keep_further_gradients(
+    ComputationGraph graph not None, uint32_t target
+) -> tuple[dict[int, tuple[object, int]], object] | None:
     """The gradients of a full backward from that node; None if the pass itself computes all of them."""
     made = temporary_entries(&graph.g, target)
     return run_separately(graph, target, made) if made else None
@@ -1822,7 +1834,7 @@ cdef class Expression:
                 return g
         raise_stale(self, g)
 
-    def dim(self):
+    def dim(self) -> tuple[tuple[int, ...], int]:
         """Shape and batch size: ``((d0, d1, ...), batch_size)``.
 
         Example:
@@ -1833,7 +1845,7 @@ cdef class Expression:
         return shape_of(d), d.bd
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, ...]:
         """Shape of one batch element, a tuple.
 
         Example:
@@ -1843,7 +1855,7 @@ cdef class Expression:
         return shape_of(dim_of(self))
 
     @property
-    def batch_size(self):
+    def batch_size(self) -> int:
         """Number of batch elements; 1 if there is no batch.
 
         Example:
@@ -1853,7 +1865,7 @@ cdef class Expression:
         return dim_of(self).bd
 
     @property
-    def dtype(self):
+    def dtype(self) -> np.dtype[Any]:
         """The type of the elements: float32, or int32 for indices and what is computed of them.
 
         Example:
@@ -1878,7 +1890,7 @@ cdef class Expression:
         """
         compute(owned(self), recalculate)
 
-    def npvalue(self, recalculate=False):
+    def npvalue(self, recalculate=False) -> npt.NDArray[Any]:
         """The value as a new float64 array, or int32 if it is integers; the batch, if any, is the last axis.
 
         Args:
@@ -1893,7 +1905,7 @@ cdef class Expression:
         _held = look(owned(self), recalculate, &x)
         return value_array(&x)
 
-    def tensor_value(self, recalculate=False):
+    def tensor_value(self, recalculate=False) -> Tensor:
         """The value as a Tensor, with argmax, topk and sampling; it stays valid when the graph is renewed.
 
         Args:
@@ -1907,7 +1919,7 @@ cdef class Expression:
         """
         return Tensor(self.npvalue(recalculate), len(self.dim()[0]))
 
-    def value(self, recalculate=False):
+    def value(self, recalculate=False) -> Any:
         """The value.  For a scalar or vector: a float (an int if it is integers) if there is one element, else a flat
         list as from `vec_value`.  With more than one axis, even of size 1: an array as
         from `npvalue`.
@@ -1928,7 +1940,7 @@ cdef class Expression:
             return value_array(&x)
         return one_of(&x) if total_of(x.dim) == 1 else list_of(&x)
 
-    def vec_value(self, recalculate=False):
+    def vec_value(self, recalculate=False) -> list[Any]:
         """All elements as a flat list, column-major, the batch last.
 
         Args:
@@ -1942,7 +1954,7 @@ cdef class Expression:
         _held = look(owned(self), recalculate, &x)
         return list_of(&x)
 
-    def scalar_value(self, recalculate=False):
+    def scalar_value(self, recalculate=False) -> float:
         """The value as a float, or as an int if it is an integer.
 
         Args:
@@ -1957,7 +1969,7 @@ cdef class Expression:
         """
         return one_value(self, "scalar_value", recalculate)
 
-    def item(self):
+    def item(self) -> float:
         """The value of an expression of one element as a float: `scalar_value` by NumPy's name.
 
         Example:
@@ -1969,7 +1981,7 @@ cdef class Expression:
     # ---- methods that arrays have too; modules of ops fill them in
 
     @property
-    def T(self):
+    def T(self) -> Expression:
         """The axes in reverse order: the transpose of a matrix; a vector is unchanged.
 
         Example:
@@ -1979,7 +1991,7 @@ cdef class Expression:
         """
         return functions["T"](self)
 
-    def reshape(self, *shape, order="F"):
+    def reshape(self, *shape: int | tuple[int, ...] | list[int], order: Literal["F", "C"] = "F") -> Expression:
         """Change the shape; the elements keep their order, column by column. See `dynet_cy.reshape`.
 
         Args:
@@ -1999,7 +2011,7 @@ cdef class Expression:
             raise TypeError("reshape: an expression has no argument order there")
         return functions["reshape"](self, sizes) if order == "F" else functions["reshape"](self, sizes, 1, order)
 
-    def sum(self, axis=None, keepdims=False, **numpy):
+    def sum(self, axis: _Axis = None, keepdims=False, **numpy: None) -> Expression:
         """Sum of each batch element along some axes.
 
         Args:
@@ -2019,7 +2031,7 @@ cdef class Expression:
         """
         return reduced(self, "sum", axis, keepdims, numpy)
 
-    def mean(self, axis=None, keepdims=False, **numpy):
+    def mean(self, axis: _Axis = None, keepdims=False, **numpy: None) -> Expression:
         """Mean of each batch element along some axes; see `sum`.
 
         Args:
@@ -2033,7 +2045,7 @@ cdef class Expression:
         """
         return reduced(self, "mean", axis, keepdims, numpy)
 
-    def max(self, axis=None, keepdims=False, **numpy):
+    def max(self, axis: _Axis = None, keepdims=False, **numpy: None) -> Expression:
         """Greatest element of each batch element along some axes; see `sum` and `dynet_cy.max_dim`.
 
         Args:
@@ -2047,7 +2059,7 @@ cdef class Expression:
         """
         return reduced(self, "max", axis, keepdims, numpy)
 
-    def min(self, axis=None, keepdims=False, **numpy):
+    def min(self, axis: _Axis = None, keepdims=False, **numpy: None) -> Expression:
         """Least element of each batch element along some axes; see `sum` and `dynet_cy.min_dim`.
 
         Args:
@@ -2089,7 +2101,7 @@ cdef class Expression:
         finally:
             release(table, &graph.g)
 
-    def gradient(self):
+    def gradient(self) -> npt.NDArray[np.float64]:
         """The gradient of the last `backward` with respect to this expression, as an array.
 
         It is zero if the loss does not depend on the expression.
@@ -2127,7 +2139,7 @@ cdef class Expression:
         finally:
             release(table, &graph.g)
 
-    def __len__(self):
+    def __len__(self) -> int:
         if consider is not None:
             consider("len(x)", self)
         cdef const Dim* d = dim_of(self)
@@ -2140,106 +2152,108 @@ cdef class Expression:
             return f"<expression {self.index} {name} {describe_dim(&x.dim)}{made_by(x.origin)}>"
         return f"<expression {self.index} of a graph renewed since>"
 
-    def __reduce__(self):
+    def __reduce__(self) -> NoReturn:
         raise TypeError("expressions do not pickle; save parameters or values instead")
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Expression]:
         if consider is not None:
             consider("for x", self)
         for i in range(len(self)):
             yield self[i]
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: _Index, /) -> Expression:
         if consider is not None:
             consider("x[i]", self)
         return functions["getitem"](self, index)
 
-    def __add__(self, other):
+    def __add__(self, other: _Operand) -> Expression:
         return operate(OPERATOR_ADD, self, other)
 
-    def __radd__(self, other):
+    def __radd__(self, other: _Operand) -> Expression:
         return operate(OPERATOR_ADD, other, self)
 
-    def __sub__(self, other):
+    def __sub__(self, other: _Operand) -> Expression:
         return operate(OPERATOR_SUB, self, other)
 
-    def __rsub__(self, other):
+    def __rsub__(self, other: _Operand) -> Expression:
         return operate(OPERATOR_SUB, other, self)
 
-    def __mul__(self, other):
+    def __mul__(self, other: _Operand) -> Expression:
         return operate(OPERATOR_MUL, self, other)
 
-    def __rmul__(self, other):
+    def __rmul__(self, other: _Operand) -> Expression:
         return operate(OPERATOR_MUL, other, self)
 
-    def __truediv__(self, other):
+    def __truediv__(self, other: _Operand) -> Expression:
         return operate(OPERATOR_DIV, self, other)
 
-    def __rtruediv__(self, other):
+    def __rtruediv__(self, other: _Operand) -> Expression:
         return operate(OPERATOR_DIV, other, self)
 
+    # stub: (self, other: _Operand, modulus: None = None, /) -> Expression
     def __pow__(self, other, modulus):
         if modulus is not None:
             return NotImplemented
         return operate(OPERATOR_POW, self, other)
 
+    # stub: (self, other: _Operand, modulus: None = None, /) -> Expression
     def __rpow__(self, other, modulus):
         if modulus is not None:
             return NotImplemented
         return operate(OPERATOR_POW, other, self)
 
-    def __neg__(self):
+    def __neg__(self) -> Expression:
         return operators[OPERATOR_NEG](self, None)
 
-    def __matmul__(self, other):
+    def __matmul__(self, other: Expression | npt.NDArray[Any]) -> Expression:
         return operate(OPERATOR_MATMUL, self, other)
 
-    def __rmatmul__(self, other):
+    def __rmatmul__(self, other: Expression | npt.NDArray[Any]) -> Expression:
         return operate(OPERATOR_MATMUL, other, self)
 
-    def __lt__(self, other):
+    def __lt__(self, other: _Operand, /) -> Expression:  # type: ignore[misc]
         return operate(OPERATOR_LESS, self, other)
 
-    def __le__(self, other):
+    def __le__(self, other: _Operand, /) -> Expression:  # type: ignore[misc]
         return operate(OPERATOR_LESS_EQUAL, self, other)
 
-    def __gt__(self, other):
+    def __gt__(self, other: _Operand, /) -> Expression:  # type: ignore[misc]
         return operate(OPERATOR_GREATER, self, other)
 
-    def __ge__(self, other):
+    def __ge__(self, other: _Operand, /) -> Expression:  # type: ignore[misc]
         return operate(OPERATOR_GREATER_EQUAL, self, other)
 
-    def __and__(self, other):
+    def __and__(self, other: _Operand) -> Expression:
         return functions["and"](self, other)
 
-    def __rand__(self, other):
+    def __rand__(self, other: _Operand) -> Expression:
         return functions["and"](other, self)
 
-    def __or__(self, other):
+    def __or__(self, other: _Operand) -> Expression:
         return functions["or"](self, other)
 
-    def __ror__(self, other):
+    def __ror__(self, other: _Operand) -> Expression:
         return functions["or"](other, self)
 
-    def __invert__(self):
+    def __invert__(self) -> Expression:
         return functions["not"](self)
 
-    def __floordiv__(self, other):
+    def __floordiv__(self, other: _Operand) -> Expression:
         return functions["//"](self, other)
 
-    def __rfloordiv__(self, other):
+    def __rfloordiv__(self, other: _Operand) -> Expression:
         return functions["//"](other, self)
 
-    def __mod__(self, other):
+    def __mod__(self, other: _Operand) -> Expression:
         return functions["%"](self, other)
 
-    def __rmod__(self, other):
+    def __rmod__(self, other: _Operand) -> Expression:
         return functions["%"](other, self)
 
-    def __abs__(self):
+    def __abs__(self) -> Expression:
         return functions["abs"](self)
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         cdef Looks x
         cdef bint known = describe(self, &x)
         if known and x.valid and op_at(x.op).truth:
@@ -2251,29 +2265,29 @@ cdef class Expression:
                      "`if e is not None:` to ask whether there is one", TESTS)
         return True
 
-    def __eq__(self, other):
+    def __eq__(self, other: object, /) -> bool:
         if consider is not None and program_does(COMPARISONS):
             consider("==", self, other)
         if isinstance(other, Real):
             say_once("an Expression never equals a number; write `e.value() == x` to compare its value", COMPARISONS)
         return NotImplemented               # only equal to itself
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return <Py_hash_t>(<size_t><void*>self >> 4)
 
-    def __float__(self):
+    def __float__(self) -> float:
         """The value, if it is one number."""
         return float(self.scalar_value())
 
-    def __int__(self):
+    def __int__(self) -> int:
         """The value, if it is one number, without its fraction."""
         return int(self.scalar_value())
 
-    def __format__(self, spec):
+    def __format__(self, spec: str) -> str:
         """With a format, the value, which must be one number: ``f"{loss:.3f}"``; without one, `repr`."""
         return format(self.scalar_value(), spec) if spec else repr(self)
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """The value, for numpy; in programs written for DyNet the expression itself, as an object."""
         if taking_numbers() or (follows_dynet() and (dtype is None or dtype == object)):
             return as_object(self)
@@ -2284,7 +2298,10 @@ cdef class Expression:
             note_array(owned(self))
         return array if dtype is None else array.astype(dtype)
 
-    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+    def __dlpack__(
+        self, *, stream: None = None, max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None, copy: bool | None = None
+    ) -> Any:
         """The value for other libraries: `np.from_dlpack(e)` and `torch.from_dlpack(e)` call this.
 
         float32 or int32, with the batch as the last axis. It is a copy, which the other library then owns: the graph
@@ -2302,14 +2319,16 @@ cdef class Expression:
             array = array.view(np.int32)
         return capsule_of(array, "the value of an expression", stream, max_version, dl_device)
 
-    def __dlpack_device__(self):
+    def __dlpack_device__(self) -> tuple[int, int]:
         """The CPU, even if the value was computed elsewhere."""
         return (1, 0)
 
     # NumPy must leave `array * expression` to the expression, not loop over elements.
-    __array_ufunc__ = _UfuncRule()
+    __array_ufunc__ = _UfuncRule()  # type: None
 
-    def __array_function__(self, function, types, args, kwargs):
+    def __array_function__(
+        self, function: Any, types: Iterable[type], args: Iterable[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
         # NumPy would take the numbers, and their gradients would be lost without a word.
         if not follows_dynet() and of_numpy(function.__name__):
             raise no_such_function(function.__name__)
@@ -2350,11 +2369,11 @@ cdef class ForwardExpression(Expression):
     There is at most one such object for each node, so that the graph can renumber its nodes.
     """
 
-    def set(self, values):
+    def set(self, values: object) -> NoReturn:
         """Inputs of such a graph cannot be changed."""
         raise RuntimeError("set: a graph with forward_only=True does not keep the data for it")
 
-    def set_index(self, index):
+    def set_index(self, index: object) -> NoReturn:
         """Indices of such a graph cannot be changed."""
         raise RuntimeError("set_index: a graph with forward_only=True does not keep the data for it")
 
@@ -2679,7 +2698,7 @@ cdef int set_operator(int which, OperatorHook hook) except -1:
 cdef object consider = None
 
 
-def set_consideration(function):
+def set_consideration(function: Callable[..., None] | None):
     """Have a function called with the name and the operands of each use that programs may mean otherwise, or None."""
     global consider
     consider = function
@@ -2877,7 +2896,7 @@ cdef int find(Graph* g, list xs, uint32_t* targets, str op) except -1:
     return 0
 
 
-def forward(exps, recalculate=False):
+def forward(exps: Iterable[Expression], recalculate=False):
     """Compute expressions of one graph together.
 
     Args:
@@ -2891,7 +2910,7 @@ def forward(exps, recalculate=False):
     compute_all(exps, "forward", recalculate)
 
 
-def npvalues(exps, recalculate=False):
+def npvalues(exps: Iterable[Expression], recalculate=False) -> list[npt.NDArray[Any]]:
     """The values of expressions of one graph, computed together, as arrays: see `npvalue`.
 
     Args:
@@ -2908,7 +2927,7 @@ def npvalues(exps, recalculate=False):
     return [x.npvalue() for x in compute_all(exps, "npvalues", recalculate)]
 
 
-def values(exps, recalculate=False):
+def values(exps: Iterable[Expression], recalculate=False) -> list[Any]:
     """The values of expressions of one graph, computed together: see `value`.
 
     Args:

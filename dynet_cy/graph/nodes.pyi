@@ -1,3 +1,4 @@
+# Written by tools/derive.py
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -23,6 +24,15 @@ class GraphNode(NamedTuple):
     scope: str
     integers: bool = ...
 
+def nodes(graph: ComputationGraph) -> list[GraphNode]:
+    """All nodes of a graph, in the order in which they were made, as a list of GraphNode."""
+
+def nodes_around(expressions: Iterable[Expression]) -> list[GraphNode]:
+    """All nodes of the graph to which some expressions belong, as from `nodes`."""
+
+def graph_node(graph: ComputationGraph, number: int) -> GraphNode:
+    """One node of a graph."""
+
 class NodeContents(NamedTuple):
     """The data of a node besides its arguments."""
 
@@ -30,6 +40,15 @@ class NodeContents(NamedTuple):
     items: tuple[int, ...]
     item_count: int
     entry: int | None
+
+def contents(graph: ComputationGraph, number: int) -> NodeContents:
+    """The data of a node besides its arguments, as NodeContents."""
+
+def table(graph: ComputationGraph, number: int) -> npt.NDArray[np.float32]:
+    """The lookup table from which a node takes rows, as a new array with the rows first."""
+
+def expression(graph: ComputationGraph, number: int) -> Expression:
+    """The expression of a node."""
 
 class PathNode(NamedTuple):
     """A node on a path from an expression to others that it depends on."""
@@ -52,24 +71,6 @@ def trained_rows(table: Expression, y: Expression) -> list[Expression]:
 
 def drawn_again(graph: ComputationGraph, number: int, x: Expression) -> Expression:
     """The operation of a node that draws random numbers, with the same attributes and draws, of another argument."""
-
-def contents(graph: ComputationGraph, number: int) -> NodeContents:
-    """The data of a node besides its arguments, as NodeContents."""
-
-def table(graph: ComputationGraph, number: int) -> npt.NDArray[np.float32]:
-    """The lookup table from which a node takes rows, as a new array with the rows first."""
-
-def nodes(graph: ComputationGraph) -> list[GraphNode]:
-    """All nodes of a graph, in the order in which they were made, as a list of GraphNode."""
-
-def graph_node(graph: ComputationGraph, number: int) -> GraphNode:
-    """One node of a graph."""
-
-def nodes_around(expressions: Iterable[Expression]) -> list[GraphNode]:
-    """All nodes of the graph to which some expressions belong, as from `nodes`."""
-
-def expression(graph: ComputationGraph, number: int) -> Expression:
-    """The expression of a node."""
 
 def number(x: Expression) -> int:
     """The number of an expression's node in its graph; see `GraphNode`."""

@@ -57,24 +57,24 @@ class GraphNode(NamedTuple):
 
     number: int
     op: str
-    args: tuple
-    shape: tuple
+    args: tuple[int, ...]
+    shape: tuple[int, ...]
     batch_size: int
-    parameter: object
-    rows: tuple
+    parameter: str | None
+    rows: tuple[int, ...]
     computed: bool
-    batch: object
-    origin: object
+    batch: int | None
+    origin: Origin | None
     scope: str
     integers: bool = False
 
 
-def nodes(ComputationGraph graph not None):
+def nodes(ComputationGraph graph not None) -> list[GraphNode]:
     """All nodes of a graph, in the order in which they were made, as a list of GraphNode."""
     return list_of(graph)
 
 
-def nodes_around(expressions not None):
+def nodes_around(expressions not None: Iterable[Expression]) -> list[GraphNode]:
     """All nodes of the graph to which some expressions belong, as from `nodes`.
 
     Raises:
@@ -92,7 +92,7 @@ def nodes_around(expressions not None):
     return list_of(owner_of(g))
 
 
-def graph_node(ComputationGraph graph not None, uint32_t number):
+def graph_node(ComputationGraph graph not None, uint32_t number) -> GraphNode:
     """One node of a graph.
 
     Raises:
@@ -146,13 +146,13 @@ class NodeContents(NamedTuple):
         entry: the unique number of the parameter or table that it reads; None if it reads none.
     """
 
-    attrs: tuple
-    items: tuple
+    attrs: tuple[int, ...]
+    items: tuple[int, ...]
     item_count: int
-    entry: object
+    entry: int | None
 
 
-def contents(ComputationGraph graph not None, uint32_t number):
+def contents(ComputationGraph graph not None, uint32_t number) -> NodeContents:
     """The data of a node besides its arguments, as NodeContents.
 
     Raises:
@@ -171,7 +171,7 @@ def contents(ComputationGraph graph not None, uint32_t number):
         None if x.object == NULL else (<Param*>x.object).id)
 
 
-def table(ComputationGraph graph not None, uint32_t number):
+def table(ComputationGraph graph not None, uint32_t number) -> npt.NDArray[np.float32]:
     """The lookup table from which a node takes rows, as a new array with the rows first.
 
     Raises:
@@ -189,7 +189,7 @@ def table(ComputationGraph graph not None, uint32_t number):
     return np.moveaxis(array, -1, 0) * np.float32(p.factor)
 
 
-def expression(ComputationGraph graph not None, uint32_t number):
+def expression(ComputationGraph graph not None, uint32_t number) -> Expression:
     """The expression of a node.
 
     Raises:
@@ -226,12 +226,12 @@ class PathNode(NamedTuple):
 
     number: int
     op: str
-    args: tuple
-    live: tuple
-    shape: tuple
+    args: tuple[int, ...]
+    live: tuple[int, ...]
+    shape: tuple[int, ...]
     batch_size: int
-    attrs: tuple
-    items: tuple
+    attrs: tuple[int, ...]
+    items: tuple[int, ...]
     item_count: int
 
 
@@ -240,7 +240,7 @@ cdef enum:
     NEEDED = 2
 
 
-def path(Expression y not None, others, uint32_t first=0):
+def path(Expression y not None, others: Iterable[Expression], uint32_t first=0) -> list[PathNode]:
     """The nodes through which an expression depends on others, the last one first.
 
     Args:
@@ -308,7 +308,7 @@ cdef list path_between(Graph* g, uint32_t y, list ends, uint32_t first):
     return found
 
 
-def trained_rows(Expression table not None, Expression y not None):
+def trained_rows(Expression table not None, Expression y not None) -> list[Expression]:
     """The expressions of rows of a lookup table, made before y in its graph, whose gradients reach the table.
 
     Args:
@@ -331,7 +331,7 @@ def trained_rows(Expression table not None, Expression y not None):
         release(table_of_graphs, g)
 
 
-def drawn_again(ComputationGraph graph not None, uint32_t number, Expression x not None):
+def drawn_again(ComputationGraph graph not None, uint32_t number, Expression x not None) -> Expression:
     """The operation of a node that draws random numbers, with the same attributes and draws, of another argument.
 
     Args:
@@ -361,7 +361,7 @@ def drawn_again(ComputationGraph graph not None, uint32_t number, Expression x n
         release(table_of_graphs, g)
 
 
-def number(Expression x not None):
+def number(Expression x not None) -> int:
     """The number of an expression's node in its graph; see `GraphNode`.
 
     Raises:
@@ -372,7 +372,7 @@ def number(Expression x not None):
     return own.index
 
 
-def is_of(ComputationGraph graph not None, Expression x not None):
+def is_of(ComputationGraph graph not None, Expression x not None) -> bool:
     """Whether an expression belongs to a graph."""
     return owned(x).version == graph.g.version
 
@@ -407,7 +407,7 @@ cdef object kind_of(Graph* g, uint32_t index, dict known):
     return known[index]
 
 
-def expect(x, str needed, str function, str name):
+def expect(x: object, str needed, str function, str name):
     """Warn once if an argument is the result of an op that gives other numbers than the function needs, also if such
     results have been added, joined, cut or given another shape in between.
 

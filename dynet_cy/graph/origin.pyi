@@ -1,6 +1,6 @@
+# Written by tools/derive.py
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ContextDecorator
-from types import TracebackType
 from typing import NamedTuple
 
 class Origin(NamedTuple):
@@ -10,18 +10,16 @@ class Origin(NamedTuple):
     line: int
     function: str
 
+def shown_file(file: str) -> str:
+    """The name of a file as messages show it: relative to the working directory if it is in there."""
+
 class name_scope(ContextDecorator):
     """Label the nodes made in a block with the name of a part of the network."""
 
     name: str
     def __init__(self, name: str) -> None: ...
     def __enter__(self) -> name_scope: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
-
-def shown_file(file: str) -> str:
-    """The name of a file as messages show it: relative to the working directory if it is in there."""
+    def __exit__(self, *error: BaseException | None) -> None: ...
 
 def origin(number: int) -> Origin | None:
     """The Origin with a number; None for 0, which means none."""
@@ -35,8 +33,8 @@ def is_recording() -> bool:
 def switch(on: bool) -> None:
     """Switch recording on or off; it stops when it has been switched off as often as on."""
 
-def watch_reads(watch: Callable[[object, Origin | None], object]) -> AbstractContextManager[None]:
-    """While the block runs, call a function with each expression before its value is read, in all threads."""
-
 def record_lines() -> AbstractContextManager[None]:
     """While the block runs, record which line of the program makes each node, in all threads."""
+
+def watch_reads(watch: Callable[[object, Origin | None], object]) -> AbstractContextManager[None]:
+    """While the block runs, call a function with each expression before its value is read, in all threads."""

@@ -113,7 +113,7 @@ class Origin(NamedTuple):
         return f"{shown_file(self.file)}:{self.line} in {self.function}"
 
 
-def shown_file(str file):
+def shown_file(str file) -> str:
     """The name of a file as messages show it: relative to the working directory if it is in there."""
     try:
         here = os.getcwd()
@@ -278,7 +278,9 @@ class name_scope(ContextDecorator):
         <expression 1 tanh {2}, made in scope encoder>
     """
 
-    def __init__(self, name):
+    name: str
+
+    def __init__(self, name: str) -> None:
         if not isinstance(name, str):
             raise TypeError(f"name_scope: the name must be a str, not {type(name).__name__}")
         if not name or "/" in name:
@@ -289,12 +291,12 @@ class name_scope(ContextDecorator):
     def _recreate_cm(self):
         return name_scope(self.name)                    # a decorated function may recurse, and run in several threads
 
-    def __enter__(self):
+    def __enter__(self) -> name_scope:
         self._before.append(enter_scope(self.name))
         note_why(&open_scopes, True)
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: BaseException | None) -> None:
         note_why(&open_scopes, False)
         set_scope(self._before.pop())
 
@@ -326,22 +328,22 @@ cdef void release_code() noexcept:
         Py_XDECREF(code)
 
 
-def origin(number):
+def origin(number: int) -> Origin | None:
     """The Origin with a number; None for 0, which means none."""
     return origin_at(number)
 
 
-def count():
+def count() -> int:
     """How many lines have a number."""
     return len(places) - 1
 
 
-def is_recording():
+def is_recording() -> bool:
     """Whether lines of new nodes are recorded."""
     return recording > 0
 
 
-def switch(on):
+def switch(on: bool):
     """Switch recording on or off; it stops when it has been switched off as often as on."""
     if not on and recording == 0:
         raise RuntimeError("recording of lines was switched off more often than on")
@@ -350,7 +352,7 @@ def switch(on):
 
 
 @contextmanager
-def record_lines():
+def record_lines() -> AbstractContextManager[None]:
     """While the block runs, record which line of the program makes each node, in all threads.
 
     Shape errors name the line of each argument; `Expression`'s repr, drawings and dumps of graphs, and
@@ -374,7 +376,7 @@ def record_lines():
 
 
 @contextmanager
-def watch_reads(watch not None):
+def watch_reads(watch not None: Callable[[object, Origin | None], object]) -> AbstractContextManager[None]:
     """While the block runs, call a function with each expression before its value is read, in all threads.
 
     Args:

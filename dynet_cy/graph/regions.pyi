@@ -1,12 +1,15 @@
+# Written by tools/derive.py
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from typing_extensions import ParamSpec
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
-def checkpoint(function: Callable[_P, _R], /, *args: _P.args, **settings: _P.kwargs) -> _R:
+def checkpoint(
+    function: Callable[_Arguments, _Result], /, *args: _Arguments.args, **settings: _Arguments.kwargs
+) -> _Result:
     """Call a function, and let the graph drop the values that it computes until backward needs them."""
 
 def drop_between(first: int, kept: Iterable[int]) -> None:

@@ -9,7 +9,9 @@ from dynet_cy.memory.arena cimport out_of_memory
 cdef Table* table = graph_table()
 
 
-def checkpoint(function, /, *args, **settings):
+def checkpoint(
+    function: Callable[_Arguments, _Result], /, *args: _Arguments.args, **settings: _Arguments.kwargs
+) -> _Result:
     """Call a function, and let the graph drop the values that it computes until backward needs them.
 
     The result is that of the call, to the last bit, and so are gradients. But of the nodes that the
@@ -59,7 +61,7 @@ def checkpoint(function, /, *args, **settings):
     return result
 
 
-def drop_between(uint32_t first, kept):
+def drop_between(uint32_t first, kept: Iterable[int]):
     """Let the current graph drop the values of its nodes from number `first` on, except some, as `checkpoint` does.
 
     Args:

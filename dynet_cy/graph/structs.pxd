@@ -46,6 +46,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
     enum:
         FORMS "DY_FORMS"                            # how many
 
+    # derived: structs of Node, Laid, Batch, Absorbed, Region, Stretch, Room, Read, Assumed, Graph
     ctypedef struct Node "dy_node":
         uint32_t op
         uint32_t item_count
@@ -75,8 +76,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
         float* saved
         float** saved_of
         size_t bytes
-        uint32_t live
         uint32_t cell
+        uint32_t live
         uint8_t level
         uint8_t planned
         uint8_t joint
@@ -88,17 +89,6 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t parts
         float* dy
 
-    enum:
-        KEEPS_ASKED "DY_KEEPS_ASKED"
-        KEEPS_FACTORS "DY_KEEPS_FACTORS"
-        MAY_DONATE "DY_MAY_DONATE"
-        DONATED "DY_DONATED"
-        SPARED "DY_SPARED"
-        REMATERIALIZING "DY_REMATERIALIZING"
-
-    int GRAPH_ARENAS "DY_GRAPH_ARENAS"
-    int GRAPH_ARRAYS "DY_GRAPH_ARRAYS"
-
     ctypedef struct Absorbed "dy_absorbed":
         uint32_t part
         uint32_t sum
@@ -107,11 +97,6 @@ cdef extern from "dynet_cy/graph.h" nogil:
     ctypedef struct Region "dy_region":
         uint32_t first
         uint32_t end
-
-    int TRANSIENT "DY_TRANSIENT"
-    uint32_t NO_STRETCH "DY_NO_STRETCH"
-    enum:
-        MOST_DEPTH "DY_MOST_DEPTH"
 
     ctypedef struct Stretch "dy_stretch":
         uint32_t first
@@ -153,7 +138,9 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Array order
         Array batches
         Array uses
+        Array held
         Array holes
+        Array absorbed
         Array devices
         Array origins
         Array regions
@@ -161,15 +148,12 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Array reads
         Array gaps
         Array donated
-        Array held
-        Array absorbed
         Arena arenas[4]
         Arena values
         Arena grads
         Arena scratch
         Arena tables
         Memory memory
-        uint64_t shortages
         uint32_t n_nodes
         uint32_t n_batches
         uint32_t n_order
@@ -200,6 +184,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint8_t may_raise
         uint8_t referred_to
         void* device_graphs
+        uint64_t shortages
         void* plans
         void* speculation
         uint32_t early
@@ -215,6 +200,23 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint64_t again_ns
         size_t missing
         Assumed assumed
+    # end of structs
+
+    enum:
+        KEEPS_ASKED "DY_KEEPS_ASKED"
+        KEEPS_FACTORS "DY_KEEPS_FACTORS"
+        MAY_DONATE "DY_MAY_DONATE"
+        DONATED "DY_DONATED"
+        SPARED "DY_SPARED"
+        REMATERIALIZING "DY_REMATERIALIZING"
+
+    int GRAPH_ARENAS "DY_GRAPH_ARENAS"
+    int GRAPH_ARRAYS "DY_GRAPH_ARRAYS"
+
+    int TRANSIENT "DY_TRANSIENT"
+    uint32_t NO_STRETCH "DY_NO_STRETCH"
+    enum:
+        MOST_DEPTH "DY_MOST_DEPTH"
 
     Node* nodes_of "dy_nodes"(const Graph* g)
     uint8_t* state_of "dy_state"(const Graph* g)
@@ -247,9 +249,11 @@ cdef inline Extra no_extra() noexcept nogil:
 
 
 cdef extern from "dynet_cy/liveness.h" nogil:
+    # derived: structs of Use
     ctypedef struct Use "dy_use":
         void* holder
         uint32_t consumers
+    # end of structs
 
     Use* uses_of "dy_uses"(const Graph* g)
     void* holder_in "dy_holder"(const Use* use)
@@ -275,9 +279,11 @@ cdef extern from "dynet_cy/gradients.h" nogil:
     void keep_held_gradients "dy_keep_held_gradients"(Graph* g)
     void begin_gradients "dy_begin_gradients"(Batch* batch)
 
+    # derived: structs of Spare
     ctypedef struct Spare "dy_spare":
         char* p
         size_t bytes
+    # end of structs
 
     bint take_spare "dy_take_spare"(Batch* batch, Spare* spare)
     bint leave_spare "dy_leave_spare"(const Graph* g, Batch* batch, Spare* spare)
@@ -315,6 +321,7 @@ cdef extern from "dynet_cy/dropping.h" nogil:
 
 
 cdef extern from "dynet_cy/transient.h" nogil:
+    # derived: structs of Hole, Block
     ctypedef struct Hole "dy_hole":
         char* at
         size_t bytes
@@ -323,6 +330,7 @@ cdef extern from "dynet_cy/transient.h" nogil:
         Hole* holes
         size_t n
         size_t end
+    # end of structs
 
     size_t block_bytes "dy_block_bytes"(size_t bytes)
     size_t take_in_block "dy_take_in_block"(Block* block, size_t bytes)

@@ -1,4 +1,6 @@
-from typing import Any, Callable
+# Written by tools/derive.py
+from collections.abc import Callable
+from typing import Any
 
 operators: dict[str, Callable[..., Any]]
 results: dict[int, str]

@@ -5,11 +5,11 @@ from cpython.object cimport PyTypeObject
 from cpython.type cimport PyType_Modified
 
 # Functions of higher layers that are methods and operators of expressions and graphs, by name.
-operators = {}
+operators: dict[str, Callable[..., Any]] = {}
 # What the numbers of a result are, by the number of the op, where that is known: "probabilities" or "scores".
-results = {}
+results: dict[int, str] = {}
 # Ops whose results are numbers like their arguments, by the number of the op: whether all arguments must be alike.
-carriers = {}
+carriers: dict[int, bool] = {}
 
 cdef Engine[ENGINE_COUNT] engines
 cdef Speculation speculation
@@ -32,7 +32,7 @@ cdef Engine* engine_of(const Graph* g) noexcept:
     return &engines[ENGINE_MULTI_DEVICE if g.multi_device else ENGINE_GPU if g.device else ENGINE_CPU]
 
 
-def give_attributes(cls, dict attributes):
+def give_attributes(cls: type, dict attributes: dict[str, Any]):
     """Set attributes of a class, also of one of Cython, where Python's `setattr` refuses."""
     (<dict>(<PyTypeObject*>cls).tp_dict).update(attributes)
     PyType_Modified(cls)
@@ -41,7 +41,7 @@ def give_attributes(cls, dict attributes):
 cdef list place_names = []          # C strings that classes refer to
 
 
-def set_place(cls, str place):
+def set_place(cls: type, str place):
     """Set the module that a class says it is of, also of one of Cython, where Python's `setattr` refuses."""
     try:
         cls.__module__ = place

@@ -1,5 +1,10 @@
+# Written by tools/derive.py
+
 import numpy as np
 import numpy.typing as npt
+
+def table_of(isa: str) -> int:
+    """The address of the kernels of an instruction set, for tests; 0 if this CPU does not have it."""
 
 def bf16() -> int:
     """The address of the kernels in bfloat16, for tests; 0 if there are none."""
@@ -13,28 +18,25 @@ def isa() -> str:
 def openblas_config() -> str:
     """Build options of the OpenBLAS in use and the name of the kernels it chose."""
 
-def table_of(isa: str) -> int:
-    """The address of the kernels of an instruction set, for tests; 0 if this CPU does not have it."""
-
 PRECISIONS: tuple[str, ...]
 
 def check_precision(precision: str) -> None:
     """See that products can have a precision."""
 
-def precision() -> str:
-    """The precision of products: one of `PRECISIONS`."""
-
 def set_precision(precision: str) -> None:
     """Set the precision of products, for all threads; errors as of `check_precision`."""
+
+def precision() -> str:
+    """The precision of products: one of `PRECISIONS`."""
 
 def random_bits() -> int:
     """An unpredictable number, for a seed."""
 
-def seed() -> int:
-    """The seed of all random streams; drawn at random unless it was set."""
-
 def set_rank(value: int) -> None:
     """Make graphs draw the numbers of this rank, different from those of other ranks with the same seed; rank 0 draws the numbers of a single process."""
+
+def seed() -> int:
+    """The seed of all random streams; drawn at random unless it was set."""
 
 def set_seed(value: int) -> None:
     """Set the seed, and restart the stream of initial values."""

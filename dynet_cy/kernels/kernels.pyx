@@ -35,27 +35,27 @@ BF16 = dy_bf16_get(&missing)
 scipy_openblas_set_num_threads(1)
 
 
-def table_of(isa):
+def table_of(isa: str) -> int:
     """The address of the kernels of an instruction set, for tests; 0 if this CPU does not have it."""
     return <size_t>dy_kernels_get(isa.encode())
 
 
-def bf16():
+def bf16() -> int:
     """The address of the kernels in bfloat16, for tests; 0 if there are none."""
     return <size_t>BF16
 
 
-def bf16_missing():
+def bf16_missing() -> str:
     """The missing requirement of products in bfloat16; "" if there are kernels for them."""
     return missing.decode() if BF16 == NULL else ""
 
 
-def isa():
+def isa() -> str:
     """Name of the instruction set of the kernels in use."""
     return K.isa.decode()
 
 
-def openblas_config():
+def openblas_config() -> str:
     """Build options of the OpenBLAS in use and the name of the kernels it chose."""
     return scipy_openblas_get_config().decode() + " kernels " + scipy_openblas_get_corename().decode()
 
@@ -64,10 +64,10 @@ def openblas_config():
 #
 # The precision of products: float32, or factors in bfloat16 or, on GPUs, in TF32, where a program asks for them.
 
-PRECISIONS = ("float32", "bf16", "tf32")
+PRECISIONS: tuple[str, ...] = ("float32", "bf16", "tf32")
 
 
-def check_precision(precision):
+def check_precision(precision: str):
     """See that products can have a precision.
 
     Raises:
@@ -81,7 +81,7 @@ def check_precision(precision):
         raise RuntimeError(f"precision={precision!r}: {missing}")
 
 
-def set_precision(precision):
+def set_precision(precision: str):
     """Set the precision of products, for all threads; errors as of `check_precision`.  A kind of device that does not
     have it computes in float32."""
     global chosen_precision, in_bf16
@@ -90,7 +90,7 @@ def set_precision(precision):
     in_bf16 = chosen_precision == BFLOAT16 and BF16 != NULL
 
 
-def precision():
+def precision() -> str:
     """The precision of products: one of `PRECISIONS`."""
     return PRECISIONS[chosen_precision]
 
@@ -108,7 +108,7 @@ def precision():
 cdef uint32_t HOST_STREAM = 0xFFFFFFFFu
 
 
-def random_bits():
+def random_bits() -> int:
     """An unpredictable number, for a seed."""
     return secrets.randbits(32)
 
@@ -132,12 +132,12 @@ def set_rank(uint64_t value):
     _rank = value
 
 
-def seed():
+def seed() -> int:
     """The seed of all random streams; drawn at random unless it was set."""
     return _seed
 
 
-def set_seed(value):
+def set_seed(value: int):
     """Set the seed, and restart the stream of initial values.
 
     Args:
@@ -148,7 +148,7 @@ def set_seed(value):
     host_draws = 0
 
 
-def host_position():
+def host_position() -> int:
     """The number of draws from the stream of initial values."""
     return host_draws
 
@@ -173,11 +173,11 @@ cdef DrawingItem* drawing_item() noexcept:
 class HostRandom:
     """Numbers from the stream of initial values."""
 
-    def uniform(self, n):
+    def uniform(self, n: int) -> npt.NDArray[np.float32]:
         """The next n numbers, uniform in [0, 1), as float32 array."""
         return _fill(n, DY_RNG_uniform, 0, 1)
 
-    def normal(self, n):
+    def normal(self, n: int) -> npt.NDArray[np.float32]:
         """The next n standard normal numbers, as float32 array."""
         return _fill(n, DY_RNG_normal, 0, 1)
 

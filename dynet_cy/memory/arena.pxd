@@ -9,6 +9,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
 cdef extern from "dynet_cy/arena.h" nogil:
     int ALIGN "DY_ALIGN"
 
+    # derived: structs of Segment, Arena, Array, Memory
     ctypedef struct Segment "dy_segment":
         char* p
         size_t bytes
@@ -44,11 +45,12 @@ cdef extern from "dynet_cy/arena.h" nogil:
     ctypedef struct Memory "dy_memory":
         size_t limit
         size_t used
-        void* (*grow)(Arena* a, size_t n) noexcept nogil
+        void* (*grow)(Arena* a, size_t bytes) noexcept nogil
         void* (*extend)(Arena* a, void* p, size_t had, size_t more) noexcept nogil
         int (*widen)(Array* a, size_t top) noexcept nogil
         void (*rewind)(Arena* a, size_t top) noexcept nogil
         Memory* around
+    # end of structs
 
     void* arena_alloc "dy_arena_alloc"(Arena* a, size_t n)
     void* arena_push "dy_arena_push"(Arena* a, size_t n)

@@ -115,6 +115,7 @@ cdef inline int see_whole() except -1:
 # parameters on.  Each plane has a corresponding plane in all of these.
 
 cdef extern from "dynet_cy/storage.h" nogil:
+    # derived: structs of Panels = dy_packed, Changes, Pack, Lazy, Param
     ctypedef struct Panels "dy_packed":
         float* panels
         uint64_t asked
@@ -133,8 +134,6 @@ cdef extern from "dynet_cy/storage.h" nogil:
         Panels of[4]
         uint8_t shared
 
-    const uint32_t MOST_DEFERRED "DY_MOST_DEFERRED"
-
     ctypedef struct Lazy "dy_lazy":
         uint32_t n
         int rule
@@ -151,6 +150,9 @@ cdef extern from "dynet_cy/storage.h" nogil:
         Lazy* there
         void* memory
         void (*close)(Lazy* lazy) noexcept nogil
+        double weights[512]
+        float rates[512]
+        float eps_scales[512]
 
     ctypedef struct Param "dy_param":
         Dim dim
@@ -176,6 +178,9 @@ cdef extern from "dynet_cy/storage.h" nogil:
         uint8_t in_place
         uint8_t has_gradient
         uint64_t pass_number
+    # end of structs
+
+    const uint32_t MOST_DEFERRED "DY_MOST_DEFERRED"
 
     void value_changed "dy_value_changed"(Param* p)
     void touch "dy_touch"(Param* p, uint32_t r)
@@ -248,7 +253,8 @@ cdef class Storage:
     cdef uint32_t n_entries
     cdef size_t top                 # floats in use in every plane
     cdef readonly int device        # 0: the CPU; 1 + n: GPU number n
-    cdef readonly dict other_devices  # by device: the collection's other storages; filled in its first storage only
+    # By device: the collection's other storages; filled in its first storage only.
+    cdef readonly dict other_devices  # type: dict[int, Storage]
     cdef Storage follower           # which has taken over the entries, that graphs may still refer to; None: no other
 
     cdef Param* add(self, const Dim* dim, uint32_t rows, str name) except NULL

@@ -41,7 +41,7 @@ cdef int default_device() noexcept nogil:
     return the_default
 
 
-def get_default_device():
+def get_default_device() -> int:
     """The device of new graphs and collections: 0 the CPU, 1 + n GPU number n."""
     return the_default
 
@@ -128,7 +128,7 @@ cdef int keep_raised(object error) except -1:
     return 0
 
 
-def waiting():
+def waiting() -> int:
     """The number of changes that were interrupted and are not finished yet."""
     return len(changes)
 
@@ -193,7 +193,7 @@ cdef extern from *:
     int RELAXED "__ATOMIC_RELAXED"
 
 # Names of parameters by the ids of their entries, for messages.
-parameter_names = {}
+parameter_names: dict[int, str] = {}
 
 cdef list free_ids = []
 cdef uint32_t n_ids = 0
@@ -246,7 +246,7 @@ class StorageUsage(NamedTuple):
     packed: int
 
 
-def storage_usage():
+def storage_usage() -> list[StorageUsage]:
     """Memory usage of all collections of the process, as a list of StorageUsage."""
     cdef Sizes* all
     cdef void* x
@@ -300,7 +300,7 @@ cdef object bad_gradients(double norm, list names, updates):
 cdef class Held:
     """A writable buffer of another object, held until this object is freed."""
 
-    def __cinit__(self, mapping):
+    def __cinit__(self, mapping: Buffer) -> None:
         PyObject_GetBuffer(mapping, &self.view, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS)
 
     def __dealloc__(self):
@@ -465,7 +465,7 @@ cdef class Storage:
         device: 1 + n for GPU number n, which is open; 0 for the CPU.
     """
 
-    def __cinit__(self, int device=0):
+    def __cinit__(self, int device=0) -> None:
         self.other_devices = {}
         self.values = Plane()
         self.grads = Plane()
@@ -659,7 +659,7 @@ cdef class Storage:
             (<Plane>plane).place_on(device)
         self.device = device
 
-    def on(self, int device):
+    def on(self, int device) -> Storage:
         """The storage of the same collection for a device; it is created if there is none.
 
         An empty storage moves to the device instead.
@@ -683,11 +683,11 @@ cdef class Storage:
             self.other_devices[device] = other
         return self.other_devices[device]
 
-    def everywhere(self):
+    def everywhere(self) -> list[Storage]:
         """This storage and those of the same collection on other devices, as a list."""
         return [self, *self.other_devices.values()]
 
-    def new_plane(self):
+    def new_plane(self) -> Plane:
         """A new plane of zeros, for the state of a trainer; the collection's other storages get one too."""
         cdef Plane plane = Plane()
         if self.device:
@@ -720,11 +720,11 @@ cdef class Storage:
             (<Storage>self.other_devices[device]).zero(other)
         return 0
 
-    def n_bytes(self):
+    def n_bytes(self) -> int:
         """Bytes of each plane."""
         return self.top * sizeof(float)
 
-    def move(self, Plane plane not None, mapping, copy=True):
+    def move(self, Plane plane not None, mapping: Buffer, copy=True):
         """Move a plane to memory provided by the caller, such as a shared mapping.
 
         The contents of the plane are copied there.  No graph may be running.
@@ -835,7 +835,7 @@ cdef class Storage:
         self.place(p)
 
     @property
-    def times_changed(self):
+    def times_changed(self) -> int:
         """How many times values have changed."""
         return self.changes.n
 

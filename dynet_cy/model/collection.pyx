@@ -317,7 +317,7 @@ class _Allowance:
 
 
 @contextlib.contextmanager
-def adding(collection, count, size, error):
+def adding(collection: ParameterCollection, count: int, size: int, error: Exception) -> AbstractContextManager[None]:
     """A block that may add only a limited number of parameters and of their values to a collection.
 
     One more raises the error, before values are drawn.  Values given as arrays do not count.
@@ -332,7 +332,7 @@ def adding(collection, count, size, error):
 
 
 @contextlib.contextmanager
-def rolled_back(collection):
+def rolled_back(collection: ParameterCollection) -> AbstractContextManager[None]:
     """A block whose new parameters and names are removed from the collection if it raises.  The memory of these
     parameters stays allocated."""
     cdef _Members members = collection._members
@@ -361,7 +361,7 @@ cdef int _forget_names(dict used, Py_ssize_t n) except -1:
     return 0
 
 
-def hold(collection, parts):
+def hold(collection: ParameterCollection, parts: dict[str, Parameters | LookupParameters | ParameterCollection]):
     """Note the parameters and collections in the attributes of a collection's layer.
 
     They may belong to other collections, even to those of another root.
@@ -375,7 +375,7 @@ def hold(collection, parts):
     collection._parts = parts
 
 
-def remove_unheld(collection, parts):
+def remove_unheld(collection: ParameterCollection, parts: Iterable[Any]) -> bool:
     """Remove the parameters and collections of these parts from a collection, unless its layer still holds them.
 
     Returns:
@@ -486,7 +486,7 @@ cdef class _Paths:
         return 0
 
 
-def name_members(collection, wanted):
+def name_members(collection: ParameterCollection, wanted: Iterable[tuple[Any, str]]):
     """Rename parameters and sub-collections whose names were made automatically.
 
     Args:
@@ -512,7 +512,7 @@ def name_members(collection, wanted):
         members.rename(old, members.free(new))
 
 
-def is_unnamed(collection, x):
+def is_unnamed(collection: ParameterCollection, x: Any) -> bool:
     """Whether something belongs directly to a collection and has a name that was made automatically."""
     cdef _Members members = collection._members
     if isinstance(x, ParameterCollection):
@@ -521,7 +521,7 @@ def is_unnamed(collection, x):
             and (<_Stored>x).full_name in members.automatic and _parent((<_Stored>x).full_name) == collection._name)
 
 
-def stored(part):
+def stored(part: Any) -> Any:
     """The collection of a layer or builder; a parameter itself; None for anything else."""
     if isinstance(part, _Stored):
         return part
@@ -529,7 +529,7 @@ def stored(part):
     return None if method is None else method(part)
 
 
-def are_beside(a, b):
+def are_beside(a: Any, b: Any) -> bool:
     """Whether they are two sub-collections, or two parameters, of the same collection."""
     name, other = _full_name(a), _full_name(b)
     both = _members_of(a) is _members_of(b) and a is not b and "/" not in (name, other)
@@ -546,7 +546,7 @@ cdef str _full_name(part):
     return (<_Stored>part).full_name if isinstance(part, _Stored) else part._name
 
 
-def take_place(new, old):
+def take_place(new: Any, old: Any):
     """Remove a sub-collection or a parameter, and give its names to another one beside it."""
     cdef _Members members = _members_of(old)
     name = _full_name(old)
@@ -579,7 +579,7 @@ class ParameterCollection:
     _named = False              # whether its name follows an attribute
     _parts = {}                 # what the layer of this collection holds, by the names of its attributes; see `hold`
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._name = self._first_name = "/"
         self._members = _Members()
         self._taken = {}
@@ -588,7 +588,7 @@ class ParameterCollection:
         self._decay_due = 0.0
         (<_Members>self._members).add_collection(self)
 
-    def name(self):
+    def name(self) -> str:
         """Full name, beginning with the "/" of the root; ends with "/".
 
         Example:
@@ -598,7 +598,7 @@ class ParameterCollection:
         return self._name
 
     @property
-    def storage(self):
+    def storage(self) -> Storage:
         """The memory of all parameters below the root: see `Storage.move`. Parameters on further devices have storages
         of their own.
 
@@ -609,7 +609,7 @@ class ParameterCollection:
         """
         return (<_Members>self._members).storage
 
-    def add_subcollection(self, name=None):
+    def add_subcollection(self, name: str | None = None) -> ParameterCollection:
         """Add a sub-collection; its parameters belong to this collection, too.
 
         Args:
@@ -639,7 +639,9 @@ class ParameterCollection:
         members.add_collection(below)
         return below
 
-    def add_parameters(self, dim, init=None, name="", device="", scale=1.0, mean=0.0, std=1.0):
+    def add_parameters(
+        self, dim: _Shape, init: _Init = None, name="", device="", scale=1.0, mean=0.0, std=1.0
+    ) -> Parameters:
         """Add a parameter.
 
         Args:
@@ -664,8 +666,9 @@ class ParameterCollection:
         """
         return _settled(self._add(Parameters, dim, init, name, device, scale, mean, std))
 
-    def add_lookup_parameters(self, dim, init=None, name="", device="", scale=1.0, mean=0.0,
-                              std=1.0):
+    def add_lookup_parameters(
+        self, dim: _Shape, init: _Init = None, name="", device="", scale=1.0, mean=0.0, std=1.0
+    ) -> LookupParameters:
         """Add a lookup table.
 
         Args:
@@ -684,7 +687,7 @@ class ParameterCollection:
         """
         return _settled(self._add(LookupParameters, dim, init, name, device, scale, mean, std))
 
-    def parameters_from_numpy(self, array, name="", device=""):
+    def parameters_from_numpy(self, array: npt.ArrayLike, name="", device="") -> Parameters:
         """Add a parameter with the shape and values of an array.
 
         Args:
@@ -703,7 +706,7 @@ class ParameterCollection:
         array = floats_in(array, "parameters_from_numpy", "array", 8)
         return self.add_parameters(array.shape, NumpyInitializer(array), name, device)
 
-    def lookup_parameters_from_numpy(self, array, name="", device=""):
+    def lookup_parameters_from_numpy(self, array: npt.ArrayLike, name="", device="") -> LookupParameters:
         """Add a lookup table with the shape and values of an array, the row number first.
 
         Args:
@@ -781,7 +784,7 @@ class ParameterCollection:
             self._taken["/" + free] = 1
         return free
 
-    def remove(self, x):
+    def remove(self, x: Any):
         """Remove a parameter, a table, or a layer, builder or sub-collection with all its parameters.
 
         Trainers and files then pass over them, and their names are free.  Expressions can still use them.  Their memory
@@ -821,7 +824,7 @@ class ParameterCollection:
             if used.get(last) == 1:
                 del used[last]
 
-    def set_weight_decay(self, lam):
+    def set_weight_decay(self, lam: float):
         """Make every update of a trainer multiply all values by 1 - lambda, after its step.
 
         The setting applies to trainers of this collection itself, not of its sub-collections.  Such a trainer decays
@@ -850,7 +853,7 @@ class ParameterCollection:
         """
         self._weight_decay = checked_weight_decay(lam)
 
-    def get_weight_decay(self):
+    def get_weight_decay(self) -> float:
         """The lambda of `set_weight_decay`.
 
         Example:
@@ -864,11 +867,11 @@ class ParameterCollection:
     set_weight_decay_lambda = set_weight_decay
     get_weight_decay_lambda = get_weight_decay
 
-    def _decay_state(self):
+    def _decay_state(self) -> tuple[float, float]:
         """Lambda, and the share that has been collected but not applied yet."""
         return self._weight_decay, self._decay_due
 
-    def _set_decay_state(self, state):
+    def _set_decay_state(self, state: Sequence[float]) -> None:
         """Restore what `_decay_state` returned."""
         self._weight_decay, self._decay_due = state
 
@@ -898,7 +901,7 @@ class ParameterCollection:
         for x in self._below():
             zero_gradient(x)
 
-    def parameters_list(self):
+    def parameters_list(self) -> list[Parameters]:
         """All Parameters of this collection and its sub-collections, in the order in which they were added.
 
         Example:
@@ -909,7 +912,7 @@ class ParameterCollection:
         """
         return [x for x in self._below() if isinstance(x, Parameters)]
 
-    def lookup_parameters_list(self):
+    def lookup_parameters_list(self) -> list[LookupParameters]:
         """All LookupParameters of this collection and its sub-collections, in the order in which they were added.
 
         Example:
@@ -919,12 +922,12 @@ class ParameterCollection:
         """
         return [x for x in self._below() if isinstance(x, LookupParameters)]
 
-    def _below(self):
+    def _below(self) -> list[_AnyParameters]:
         """All parameters and tables of this collection: below it, or held by the layers of those below it."""
         cdef _Members members = self._members
         return list((<_Paths>_Paths(self)).found.values()) if members.shares else members.below(self._name)
 
-    def _catch_up(self):
+    def _catch_up(self) -> None:
         """Apply all updates made so far to all rows of all tables of the root, not only those of this collection.
 
         This makes no Python object, since there may be no memory when a trainer is freed.
@@ -934,14 +937,14 @@ class ParameterCollection:
             for i in range(storage.n_entries):
                 all_current(storage.entries[i])
 
-    def _clear_deferred(self, Plane states not None):
+    def _clear_deferred(self, Plane states not None) -> None:
         """Forget the updates that only states in this plane have not had yet, as after `_catch_up`."""
         cdef Storage storage = self.storage
         for i in range(storage.n_entries):
             if lazy_state(storage.entries[i], states.memory()) >= 0:
                 clear_deferred_shared(storage.entries[i])
 
-    def parameter_count(self):
+    def parameter_count(self) -> int:
         """Number of trained numbers, those of lookup tables included.
 
         Example:
@@ -953,7 +956,7 @@ class ParameterCollection:
 
     # ---- by name
 
-    def _by_name(self):
+    def _by_name(self) -> dict[str, _AnyParameters]:
         """Parameters and tables by their names relative to this collection, in the order in which they were added.
 
         What a layer holds, and is not in its collection, has the name of the attributes that lead to it.
@@ -963,16 +966,16 @@ class ParameterCollection:
             return (<_Paths>_Paths(self)).found
         return {x.name()[len(self._name):]: x for x in members.below(self._name)}
 
-    def _full_names(self):
+    def _full_names(self) -> dict[str, _AnyParameters]:
         """Parameters and tables by their full names, in the order in which they were added."""
         return {self._name + name: x for name, x in self._by_name().items()}
 
-    def _first_names(self):
+    def _first_names(self) -> dict[str, str]:
         """The full names of all parameters and tables below, by the full names under which they were made."""
         cdef _Members members = self._members
         return {members.first_name(x): name for name, x in self._full_names().items() if _is_below(self, x)}
 
-    def keys(self):
+    def keys(self) -> list[str]:
         """The names of all parameters and tables below, in the order in which they were added: "W", "encoder/W".
 
         Example:
@@ -982,7 +985,7 @@ class ParameterCollection:
         """
         return list(self._by_name())
 
-    def named_parameters(self):
+    def named_parameters(self) -> Iterator[tuple[str, _AnyParameters]]:
         """Pairs of name and parameter (or table) for all below, in the order in which they were added.
 
         Example:
@@ -991,22 +994,22 @@ class ParameterCollection:
         """
         yield from self._by_name().items()
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self._by_name())
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._below())
 
-    def __bool__(self):
+    def __bool__(self) -> Literal[True]:
         return True                         # also without parameters
 
-    def __contains__(self, name):
+    def __contains__(self, name: object) -> bool:
         cdef _Members members = self._members
         if members.shares or not isinstance(name, str):
             return name in self._by_name()
         return members.entry(self._name + name) is not None
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> Any:
         """The parameter or table of this name: "W", "encoder/W", or a full name such as "/encoder/W".
 
         Raises:
@@ -1028,7 +1031,7 @@ class ParameterCollection:
             raise KeyError(f"{self._name} has no parameter {name!r}" + (f"; it has {', '.join(near)}" if near else ""))
         return found
 
-    def state_dict(self, layer=""):
+    def state_dict(self, layer="") -> dict[str, _Floats]:
         """The values of all parameters and tables below by name, as new arrays; for tables, rows are the first axis.
 
         Args:
@@ -1060,7 +1063,9 @@ class ParameterCollection:
             raise KeyError(f"state_dict: {self._name} has no layer {layer!r}, but {', '.join(layers) or 'none'}")
         return {name.replace("/", "."): settled_array(x) for name, x in found.items()}
 
-    def load_state_dict(self, state, strict=True, prefix="", rename=None):
+    def load_state_dict(
+        self, state: Mapping[str, npt.ArrayLike], strict=True, prefix="", rename: Renaming = None
+    ) -> Matched:
         """Set values from named arrays, such as those of `state_dict`.  Nothing is changed unless all of them fit.
 
         Args:
@@ -1082,7 +1087,7 @@ class ParameterCollection:
         """
         return load_arrays(self, state, strict, prefix, rename)
 
-    def copy_from(self, other, strict=True, rename=None):
+    def copy_from(self, other: CollectionOrLayer, strict=True, rename: Renaming = None) -> Matched:
         """Set values to those of the parameters of the same names in another collection; see `load_state_dict`.
 
         Args:
@@ -1103,7 +1108,7 @@ class ParameterCollection:
             raise TypeError(f"copy_from: a ParameterCollection is needed, not {type(other).__name__}")
         return self.load_state_dict(other.state_dict(), strict, "", rename)
 
-    def save(self, fname, name="", append=False):
+    def save(self, fname: _File, name="", append=False):
         """Write all parameters and tables to a text model file, which DyNet can read, too.
 
         The file is replaced completely or not at all: an interrupted save leaves the
@@ -1134,7 +1139,7 @@ class ParameterCollection:
         own.sort(key=lambda pair: isinstance(pair[1], LookupParameters))
         write_text_model(fname, (entry_of(x, path) for path, x in own), append)
 
-    def populate(self, fname, key=""):
+    def populate(self, fname: _FileName, key=""):
         """Read all parameters and tables from a text model file, also one written by DyNet.
 
         Entries are matched by kind and position, as in DyNet.  If file and collection have the same names in another
@@ -1166,7 +1171,7 @@ class ParameterCollection:
         for i, entry in entries:
             fill_entry((tables if entry.kind == LOOKUP else parameters)[i], entry, fname)
 
-    def populate_by_name(self, fname, key="", strict=True, rename=None):
+    def populate_by_name(self, fname: _FileName, key="", strict=True, rename: Renaming = None) -> Matched:
         """Read parameters and tables by name from a text model file, also one written by DyNet.
 
         This can read a part of a model from the file of another model.  Nothing is changed unless all of it fits.
@@ -1197,7 +1202,7 @@ class ParameterCollection:
         return fill_by_name(self, read_text_model(fname, lambda kind, name: name.startswith(prefix)), fname,
                             prefix, strict, rename)
 
-    def write_to_textfile(self, fname, key="", append=False):
+    def write_to_textfile(self, fname: _File, key="", append=False):
         """DyNet's other name for `save`.
 
         Args:
@@ -1213,7 +1218,7 @@ class ParameterCollection:
         """
         self.save(fname, key, append)
 
-    def populate_from_textfile(self, fname, key=""):
+    def populate_from_textfile(self, fname: _FileName, key=""):
         """DyNet's other name for `populate`.
 
         Args:
@@ -1229,7 +1234,7 @@ class ParameterCollection:
         """
         self.populate(fname, key)
 
-    def load_param(self, fname, key):
+    def load_param(self, fname: _FileName, key: str) -> Parameters:
         """Add a parameter read from a text model file.
 
         Args:
@@ -1252,7 +1257,7 @@ class ParameterCollection:
         """
         return add_entry(self, find_entry(fname, key, False))
 
-    def load_lookup_param(self, fname, key):
+    def load_lookup_param(self, fname: _FileName, key: str) -> LookupParameters:
         """Add a lookup table read from a text model file; see `load_param`.
 
         Args:
@@ -1278,7 +1283,7 @@ class ParameterCollection:
     def __repr__(self):
         return f"<ParameterCollection {self._name} of {len(self)} parameters, {self.parameter_count():,} numbers>"
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         """A table of names, shapes and sizes, for notebooks."""
         rows = "".join([
             f"<tr><td>{html.escape(name)}</td><td>{' x '.join(map(str, x.shape))}</td>"
@@ -1288,7 +1293,7 @@ class ParameterCollection:
                 f"<tr><th>name</th><th>shape</th><th>numbers</th><th></th></tr>{rows}</table>")
 
 
-def named(collection, separator="/"):
+def named(collection: ParameterCollection, separator="/") -> tuple[dict[str, _AnyParameters], dict[str, str]]:
     """Parameters and tables by their names relative to a collection; and these names by those under which they were
     made, which older files have."""
     below, above = len(collection._name), len(collection._first_name)
@@ -1298,7 +1303,10 @@ def named(collection, separator="/"):
     return own, first
 
 
-def fill_by_name(collection, entries, fname, prefix, strict=True, rename=None):
+def fill_by_name(
+    collection: ParameterCollection, entries: Iterable[Entry], fname: _FileName, prefix: str, strict=True,
+    rename: Renaming = None
+) -> Matched:
     """Fill a collection from entries of a text model file: see `ParameterCollection.populate_by_name`."""
     own, first = named(collection)
     entries = {entry.name: entry for entry in entries}
@@ -1318,7 +1326,10 @@ def fill_by_name(collection, entries, fname, prefix, strict=True, rename=None):
     return report
 
 
-def load_arrays(collection, state, strict, prefix, rename, separator="/"):
+def load_arrays(
+    collection: ParameterCollection, state: Mapping[str, npt.ArrayLike], strict: bool, prefix: str,
+    rename: Renaming, separator="/"
+) -> Matched:
     """Set values from named arrays: see `ParameterCollection.load_state_dict`."""
     own, first = named(collection, separator)
     found, report = matches(state.keys(), own, prefix, rename, first)

@@ -245,7 +245,7 @@ cdef class LookupExpression(Expression):
         array([3., 4.])
     """
 
-    def set(self, index):
+    def set(self, index: _Int | _Ints):
         """Look up other rows; values that depend on them are then computed again.
 
         Args:
@@ -359,7 +359,7 @@ cdef class _Stored(Expression):
         self.enter()
         return current_graph()
 
-    def name(self):
+    def name(self) -> str:
         """Full name: the names of the collections that contain it, then its own.
 
         Example:
@@ -369,7 +369,7 @@ cdef class _Stored(Expression):
         self.check_made()
         return self.full_name
 
-    def expr(self, update=False):
+    def expr(self, update=False) -> Expression:
         """An expression of the current graph with this value.
 
         Args:
@@ -383,7 +383,7 @@ cdef class _Stored(Expression):
         """
         return self.expression_in_current(bool(update))
 
-    def set_updated(self, b):
+    def set_updated(self, b: bool):
         """Set whether this parameter is trained.
 
         A parameter that is not trained, called frozen, is a constant: `backward` computes no gradient
@@ -407,7 +407,7 @@ cdef class _Stored(Expression):
         if not b:
             zero_gradient(self)
 
-    def is_updated(self):
+    def is_updated(self) -> bool:
         """Whether this parameter is trained: see `set_updated`.
 
         Example:
@@ -435,7 +435,7 @@ cdef class _Stored(Expression):
         value_changed(self.p)
         self.p.factor = 1
 
-    def scale(self, s):
+    def scale(self, s: float):
         """Multiply the value by s.
 
         Example:
@@ -449,7 +449,7 @@ cdef class _Stored(Expression):
         self.multiply(self.storage.values, s)
         value_changed(self.p)
 
-    def scale_gradient(self, s):
+    def scale_gradient(self, s: float):
         """Multiply the gradient by s.
 
         Example:
@@ -468,7 +468,7 @@ cdef class _Stored(Expression):
         K.scale(self.p.size, s, v, v)
         return plane.push(self.p.offset, self.p.size)
 
-    def save(self, fname, key="", append=False):
+    def save(self, fname: _File, key="", append=False):
         """Write this parameter to a text model file.
 
         Args:
@@ -490,7 +490,7 @@ cdef class _Stored(Expression):
         self.check_made()
         write_entry(self, fname, key, append)
 
-    def populate(self, fname, key=""):
+    def populate(self, fname: _FileName, key=""):
         """Read the value from a text model file.
 
         Args:
@@ -511,7 +511,7 @@ cdef class _Stored(Expression):
         self.check_made()
         read_entry(self, fname, key)
 
-    def write_to_textfile(self, fname, key="", append=False):
+    def write_to_textfile(self, fname: _File, key="", append=False):
         """DyNet's other name of `save`.
 
         Args:
@@ -525,7 +525,7 @@ cdef class _Stored(Expression):
         """
         self.save(fname, key, append)
 
-    def populate_from_textfile(self, fname, key=""):
+    def populate_from_textfile(self, fname: _FileName, key=""):
         """DyNet's other name of `populate`.
 
         Args:
@@ -734,7 +734,7 @@ cdef class Parameters(_Stored):
     """
 
     @property
-    def shape(self):
+    def shape(self) -> ParameterShape:
         """Shape, a tuple.  As in DyNet, it can also be called: ``W.shape()`` is ``W.shape``.
 
         Example:
@@ -744,7 +744,7 @@ cdef class Parameters(_Stored):
         self.check_made()
         return ParameterShape(shape_of(&self.p.dim))
 
-    def as_array(self):
+    def as_array(self) -> _Floats:
         """The value as a new float32 array.
 
         Example:
@@ -754,7 +754,7 @@ cdef class Parameters(_Stored):
         self.check_made()
         return self.members.decay.shown(self.p.id, self.array(self.storage.values))
 
-    def grad_as_array(self):
+    def grad_as_array(self) -> _Floats:
         """The gradient that has been added up since the last update, as a new float32 array.
 
         Example:
@@ -771,7 +771,7 @@ cdef class Parameters(_Stored):
             "elements of Parameters are not set by `p[i] = value`: p.set_value(values) sets all; values may be those "
             "of p.as_array() with other elements")
 
-    def set_value(self, arr):
+    def set_value(self, arr: npt.ArrayLike):
         """Set the value from numbers of the same shape.
 
         Args:
@@ -792,7 +792,7 @@ cdef class Parameters(_Stored):
         self.put(self.storage.values, 0, self.members.decay.meant(self.p.id, array), self.p.size)
         value_changed(self.p)
 
-    def clip_inplace(self, left, right):
+    def clip_inplace(self, left: float, right: float):
         """Bring every element of the value into [left, right].
 
         Raises:
@@ -825,7 +825,7 @@ cdef class LookupParameters(_Stored):
     """
 
     @property
-    def shape(self):
+    def shape(self) -> ParameterShape:
         """Number of rows, then the shape of a row, as in `as_array`.  As an expression (`dim`), a table has its rows
         along the last axis.  The shape can also be called, as in DyNet.
 
@@ -837,7 +837,7 @@ cdef class LookupParameters(_Stored):
         self.check_made()
         return ParameterShape((self.p.rows,) + shape_of(&self.p.dim))
 
-    def expr(self, update=True):
+    def expr(self, update=True) -> Expression:
         """An expression of the current graph with the whole table, rows as the last axis.
 
         Args:
@@ -850,10 +850,12 @@ cdef class LookupParameters(_Stored):
         """
         return _Stored.expr(self, update)
 
-    def __len__(self):
+    def __len__(self) -> int:
         self.check_made()
         return self.p.rows
 
+    # stub: (self, index: _Int, /) -> LookupExpression  # type: ignore[override]
+    # stub: (self, index: Expression, /) -> Expression  # pyright: ignore[reportIncompatibleMethodOverride]
     def __getitem__(self, index):
         self.check_made()
         return _row(self, index, True)
@@ -863,10 +865,12 @@ cdef class LookupParameters(_Stored):
             "rows of LookupParameters are not set by `table[i] = row`: table.init_row(i, row) sets one, and "
             "table.init_from_array(rows) all")
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[LookupExpression]:
         for i in range(len(self)):
             yield self[i]
 
+    # stub: (self, i: _Ints, update: bool = True) -> LookupExpression
+    # stub: (self, i: Expression, update: bool = True) -> Expression
     def batch(self, i, update=True):
         """The rows with the numbers in `i` as a minibatch; see `lookup_batch`.
 
@@ -884,7 +888,7 @@ cdef class LookupParameters(_Stored):
         """
         return lookup_batch(self, i, update)
 
-    def as_array(self):
+    def as_array(self) -> _Floats:
         """All rows as a new float32 array, the row number first.
 
         Example:
@@ -898,7 +902,7 @@ cdef class LookupParameters(_Stored):
             array *= np.float32(self.p.factor)
         return self.members.decay.shown(self.p.id, array)
 
-    def grad_as_array(self):
+    def grad_as_array(self) -> _Floats:
         """Gradients of all rows since the last update, as a new float32 array.
 
         Example:
@@ -912,7 +916,7 @@ cdef class LookupParameters(_Stored):
         self.check_made()
         return self.array(self.storage.grads)
 
-    def row_as_array(self, row):
+    def row_as_array(self, row: _Int) -> _Floats:
         """One row as a new float32 array.
 
         Raises:
@@ -926,7 +930,7 @@ cdef class LookupParameters(_Stored):
         array = stored_array(self, shape_of(&self.p.dim), self.start_of(row, "row_as_array"))
         return self.members.decay.shown(self.p.id, np.asarray(array, order="C"))
 
-    def row_grad_as_array(self, row):
+    def row_grad_as_array(self, row: _Int) -> _Floats:
         """The gradient of one row since the last update, as a new float32 array.
 
         Raises:
@@ -941,7 +945,7 @@ cdef class LookupParameters(_Stored):
         start = self.start_of(row, "row_grad_as_array")
         return np.asarray(self.part(self.storage.grads, start, shape_of(&self.p.dim)), order="C")
 
-    def rows_as_array(self, rows):
+    def rows_as_array(self, rows: _Ints) -> _Floats:
         """Some rows as a new float32 array, the row number first.
 
         Raises:
@@ -955,7 +959,7 @@ cdef class LookupParameters(_Stored):
         """
         return np.stack([self.row_as_array(r) for r in rows])
 
-    def rows_grad_as_array(self, rows):
+    def rows_grad_as_array(self, rows: _Ints) -> _Floats:
         """Gradients of some rows as a new float32 array, the row number first.
 
         Raises:
@@ -974,7 +978,7 @@ cdef class LookupParameters(_Stored):
         self.check_made()
         return checked_row(self, row, op) * size_of(&self.p.dim)
 
-    def init_row(self, i, row):
+    def init_row(self, i: _Int, row: npt.ArrayLike):
         """Set one row.
 
         Args:
@@ -1002,7 +1006,7 @@ cdef class LookupParameters(_Stored):
         self.put(self.storage.values, <size_t>r * n, self.members.decay.meant(self.p.id, array), n)
         value_changed(self.p)
 
-    def init_from_array(self, arr):
+    def init_from_array(self, arr: npt.ArrayLike):
         """Set all rows from an array, the row number first.
 
         Args:
@@ -1032,6 +1036,8 @@ cdef LookupParameters as_table(object table, str op):
     return table
 
 
+# stub: (p: LookupParameters, index: _Int = 0, update: bool = True) -> LookupExpression
+# stub: (p: LookupParameters, index: Expression, update: bool = True) -> Expression
 def lookup(p, index=0, update=True):
     """One row of a table.
 
@@ -1067,6 +1073,8 @@ cdef Expression _row(LookupParameters table, object index, bint update):
     return lookup_rows(table.p, table.storage, &r, 1, update)
 
 
+# stub: (p: LookupParameters, indices: _Ints, update: bool = True) -> LookupExpression
+# stub: (p: LookupParameters, indices: Expression, update: bool = True) -> Expression
 def lookup_batch(p, indices, update=True):
     """Rows of a table as a minibatch.
 
@@ -1117,6 +1125,11 @@ def lookup_batch(p, indices, update=True):
         free(rows)
 
 
+# stub: (parameter: _Kept, /) -> _Kept
+# stub: (parameters: list[_Kept], /) -> list[_Kept]
+# stub: (parameters: tuple[_Kept, ...] = (), /) -> tuple[_Kept, ...]
+# stub: (first: _AnyParameters, second: _AnyParameters, /, *parameters: _AnyParameters)
+#     -> tuple[_AnyParameters, ...]
 def parameter(*parameters):
     """Return the parameters themselves: a parameter is an expression in whichever graph is current.
 
@@ -1137,6 +1150,8 @@ def parameter(*parameters):
     return made[0] if len(made) == 1 else made
 
 
+# stub: (parameter: _AnyParameters, /) -> Expression
+# stub: (first: _AnyParameters, second: _AnyParameters, /, *parameters: _AnyParameters) -> tuple[Expression, ...]
 def const_parameter(*parameters):
     """The expressions of parameters in the current graph as constants: without gradients.
 
@@ -1177,7 +1192,7 @@ cdef _Stored _checked(p, str op):
 
 # ---- values and gradients, for checkpoints and pickles -----------------------
 
-def settled_array(_Stored x not None):
+def settled_array(_Stored x not None) -> _Floats:
     """The value as an array; the factor of a table is multiplied in first, so that the table and
     its copy stay equal to the last bit in further training."""
     x.check_made()
@@ -1185,7 +1200,7 @@ def settled_array(_Stored x not None):
     return x.array(x.storage.values)
 
 
-def set_array(_Stored x not None, array):
+def set_array(_Stored x not None, array: npt.ArrayLike):
     """Set the value from an array of its shape, such as that of `settled_array`."""
     about_to_change(x, "new value")
     x.fill(floats_like(array, f"the value of {x.full_name}", tuple(x.shape)), x.storage.values)
@@ -1193,7 +1208,7 @@ def set_array(_Stored x not None, array):
     value_changed(x.p)
 
 
-def deferred_updates(_Stored x not None):
+def deferred_updates(_Stored x not None) -> int:
     """The number of deferred updates of a table: see dynet_cy/kernels/lazy_rows.pxd.
 
     On a GPU, updates that the device has dropped count, too.
@@ -1202,7 +1217,7 @@ def deferred_updates(_Stored x not None):
     return 0 if x.p.lazy == NULL else x.p.lazy.n
 
 
-def gradient_state(_Stored x not None):
+def gradient_state(_Stored x not None) -> Any:
     """The gradient summed since the last update.
 
     Returns:
@@ -1219,7 +1234,7 @@ def gradient_state(_Stored x not None):
     return rows, x.array(x.storage.grads)[rows]
 
 
-def set_gradient_state(_Stored x not None, state):
+def set_gradient_state(_Stored x not None, state: Any):
     """Replace the gradient by what `gradient_state` returned.
 
     Frozen parameters have none.
@@ -1244,12 +1259,12 @@ def set_gradient_state(_Stored x not None, state):
 #
 # Parameters as entries of text model files.
 
-def check_key(key):
+def check_key(key: str):
     if " " in key or "#" in key:
         raise ValueError(f"Key could not include ' ' or '#': {key}")
 
 
-def entry_of(_Stored x not None, str name):
+def entry_of(_Stored x not None, str name) -> Any:
     """The parameter as an entry of a text model file."""
     kind = LOOKUP if isinstance(x, LookupParameters) else PARAMETER
     values = stored_array(x, (x.p.size,))
@@ -1257,18 +1272,18 @@ def entry_of(_Stored x not None, str name):
     return kind, name, file_dim(x), values, grads
 
 
-def write_entry(_Stored x not None, fname, key, append):
+def write_entry(_Stored x not None, fname: _File, key: str, append: bool):
     """Write one parameter to a text model file."""
     check_key(key)
     write_text_model(fname, [entry_of(x, key or x.name())], append)
 
 
-def read_entry(_Stored x not None, fname, key):
+def read_entry(_Stored x not None, fname: _FileName, key: str):
     """Read one parameter from a text model file."""
     fill_entry(x, find_entry(fname, key, isinstance(x, LookupParameters)), fname)
 
 
-def fill_entry(_Stored x not None, entry, fname):
+def fill_entry(_Stored x not None, entry: Entry, fname: _FileName):
     """Fill a parameter from an entry; `fname` is for messages.
 
     Raises:
@@ -1293,7 +1308,7 @@ cdef int fill(_Stored x, entry) except -1:
     return 0
 
 
-def fill_entries(collection, entries, fname):
+def fill_entries(collection: ParameterCollection, entries: Iterable[Entry], fname: _FileName):
     """Fill a collection from entries of a text model file, matched by kind and position.
 
     Raises:
@@ -1313,7 +1328,7 @@ def fill_entries(collection, entries, fname):
         fill_entry(x, entry, fname)
 
 
-def add_entry(collection, entry):
+def add_entry(collection: ParameterCollection, entry: Entry) -> _AnyParameters:
     """Add an entry of a text model file to a collection."""
     cdef _Stored x
     values = entry.values.reshape(entry.dim, order="F")
@@ -1330,7 +1345,7 @@ def add_entry(collection, entry):
     return x
 
 
-def find_entry(fname, key, lookup):
+def find_entry(fname: _FileName, key: str, lookup: bool) -> Entry:
     kind = LOOKUP if lookup else PARAMETER
     if not key:
         raise ValueError("populate: the key of the parameter in the file must not be empty")

@@ -37,7 +37,7 @@ cdef str name_of(layer):
     return f"{type(layer).__name__}.{name}".rstrip(".") if name.isdigit() or not name else name
 
 
-def open_scopes(cls):
+def open_scopes(cls: type):
     """Let the calls of the instances of a class, which has a method `__call__`, open scopes."""
     global plain
     cdef ClassObject* of = <ClassObject*><PyObject*>cls

@@ -1,4 +1,5 @@
 # Written by tools/derive.py
+
 from dynet_cy.graph.expressions import Expression
 
 def scaled_dot_product_attention(

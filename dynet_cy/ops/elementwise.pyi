@@ -1,9 +1,14 @@
 # Written by tools/derive.py
 from collections.abc import Iterable
+from typing import Any
 
+import numpy as np
 import numpy.typing as npt
+from typing_extensions import TypeAlias
 
-from dynet_cy.graph.expressions import Expression, _Number
+from dynet_cy.graph.expressions import Expression
+
+_Number: TypeAlias = float | np.floating[Any] | np.integer[Any]
 
 def tanh(x: Expression) -> Expression:
     """Hyperbolic tangent of each element."""
@@ -116,6 +121,9 @@ def hard_swish(x: Expression) -> Expression:
 def safe_sqrt(x: Expression) -> Expression:
     """Square root of each element, whose gradient at 0 is 0, as for the length of a vector."""
 
+relu = rectify
+sigmoid = logistic
+
 def gelu(x: Expression, approximate: str = "none") -> Expression:
     """Gaussian error linear unit: x times the normal distribution function (Hendrycks and Gimpel 2016)."""
 
@@ -185,6 +193,3 @@ def average(xs: Iterable[Expression]) -> Expression:
 
 def emax(xs: Iterable[Expression]) -> Expression:
     """Maximum of expressions of one shape, element by element; if several are equal, the first gets the gradient."""
-
-relu = rectify
-sigmoid = logistic

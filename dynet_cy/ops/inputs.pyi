@@ -6,14 +6,10 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypeAlias
 
-from dynet_cy.graph.expressions import Expression, _Number
+from dynet_cy.graph.expressions import Expression
 
 _Shape: TypeAlias = int | tuple[int, ...] | list[int]
-
-class InputExpression(Expression):
-    """An input whose value can be changed; values that depend on it are then computed again."""
-    def set(self, values: npt.ArrayLike) -> None:
-        """Set the value."""
+_Number: TypeAlias = float | np.floating[Any] | np.integer[Any]
 
 def constant(dim: _Shape, val: _Number, batch_size: int = 1) -> Expression:
     """A tensor with the same number everywhere."""
@@ -21,8 +17,15 @@ def constant(dim: _Shape, val: _Number, batch_size: int = 1) -> Expression:
 def zeros(dim: _Shape, batch_size: int = 1) -> Expression:
     """A tensor of zeros; see `constant`."""
 
+zeroes = zeros
+
 def ones(dim: _Shape, batch_size: int = 1) -> Expression:
     """A tensor of ones; see `constant`."""
+
+class InputExpression(Expression):
+    """An input whose value can be changed; values that depend on it are then computed again."""
+    def set(self, values: npt.ArrayLike) -> None:
+        """Set the value."""
 
 def scalarInput(s: npt.ArrayLike, device: str = "") -> InputExpression:
     """One number as an input of shape ``{1}``; `set` changes it later."""
@@ -64,5 +67,3 @@ def input_indices(indices: npt.ArrayLike, batched: bool = False, device: str = "
 
 def one_hot(d: int, idx: Expression | int | Sequence[int], device: str = "") -> Expression:
     """Vectors with a single 1 and otherwise zeros."""
-
-zeroes = zeros

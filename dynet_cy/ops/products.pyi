@@ -1,4 +1,5 @@
 # Written by tools/derive.py
+
 import numpy.typing as npt
 
 from dynet_cy.graph.expressions import Expression

@@ -1,4 +1,5 @@
 # Written by tools/derive.py
+
 from typing_extensions import TypeAlias
 
 from dynet_cy.graph.expressions import Expression

@@ -28,6 +28,7 @@ cdef extern from "dynet_cy/op.h" nogil:
     int THIRD "DY_THIRD"
     int ALL "DY_ALL"
 
+    # derived: structs of Shapes
     ctypedef struct Shapes "dy_shapes":
         uint32_t n
         const Dim* const* x
@@ -36,6 +37,7 @@ cdef extern from "dynet_cy/op.h" nogil:
         uint32_t n_items
         uint32_t bd
         void* object
+    # end of structs
 
 
 cdef extern from "dynet_cy/op.h":

@@ -1,3 +1,4 @@
+# Written by tools/derive.py
 from typing import Any, overload
 
 class DimensionError(ValueError):

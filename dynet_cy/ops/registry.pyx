@@ -84,6 +84,8 @@ cdef int broadcast_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
+# stub: (name: None = None) -> list[dict[str, Any]]
+# stub: (name: str) -> dict[str, Any]
 def describe(name=None):
     """Facts about one op, or about all of them, as dictionaries.
 

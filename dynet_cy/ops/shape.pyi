@@ -12,6 +12,8 @@ def transpose(x: Expression, dims: Sequence[int] = (1, 0)) -> Expression:
 def concatenate(xs: Iterable[Expression], d: int = 0) -> Expression:
     """Expressions side by side along one axis."""
 
+cat = concatenate
+
 def concatenate_cols(xs: Iterable[Expression]) -> Expression:
     """Columns, and matrices column by column, side by side; see `concatenate`."""
 
@@ -29,5 +31,3 @@ def flip_gradient(x: Expression) -> Expression:
 
 def scale_gradient(x: Expression, lambd: float = 1.0) -> Expression:
     """x, whose gradient is multiplied by lambd in backward."""
-
-cat = concatenate

@@ -45,7 +45,7 @@ cdef class Board:
     cdef readonly int fd
     cdef readonly int size
     cdef readonly int rank              # -1: the launcher
-    cdef readonly object parent
+    cdef readonly object parent         # type: int
     cdef object pid
 
     cdef list regions                   # [place in the file, bytes, weak reference to the mapping; None: free]

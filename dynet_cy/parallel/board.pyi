@@ -1,8 +1,6 @@
-from typing import final
+# Written by tools/derive.py
 
-from typing_extensions import Buffer
-
-LEFT: str
+from typing_extensions import Buffer, Self
 
 def anonymous_memory() -> int:
     """A descriptor of shared memory without a name, of size 0 so far."""
@@ -10,9 +8,9 @@ def anonymous_memory() -> int:
 def cores() -> int:
     """How many cores this process may use."""
 
-@final
 class Board:
     """The shared memory of the processes of one machine."""
+
     @property
     def fd(self) -> int: ...
     @property
@@ -21,7 +19,7 @@ class Board:
     def rank(self) -> int: ...
     @property
     def parent(self) -> int: ...
-    def __new__(cls, fd: int, size: int, rank: int = -1, parent: int = 0, create: bool = False) -> Board: ...
+    def __new__(cls, fd: int, size: int, rank: int = -1, parent: int = 0, create: bool = False) -> Self: ...
     def leave(self) -> None:
         """Note that an exception has ended a collective call of this process: all later ones are errors."""
     def barrier(self, what: str = "barrier") -> None:

@@ -31,7 +31,7 @@ cdef double SPIN = 40e-6
 cdef double NAP = 0.25
 
 
-def anonymous_memory():
+def anonymous_memory() -> int:
     """A descriptor of shared memory without a name, of size 0 so far.  The caller closes it."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("dynet_cy")
@@ -39,7 +39,7 @@ def anonymous_memory():
         return os.dup(file.fileno())
 
 
-def cores():
+def cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -77,7 +77,7 @@ cdef class Board:
         create: whether to initialize the memory.
     """
 
-    def __cinit__(self, int fd, int size, int rank=-1, parent=0, bint create=False):
+    def __cinit__(self, int fd, int size, int rank=-1, parent=0, bint create=False) -> None:
         cdef size_t needed = <size_t>DY_PAGE * (1 + size) + BOX * size
         needed = (needed + mmap.ALLOCATIONGRANULARITY - 1) // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
         if create:
@@ -157,7 +157,7 @@ cdef class Board:
         """Wait for all processes."""
         self.wait(what.encode()[:DY_WHAT - 1])
 
-    def gather(self, bytes data, str what="gather"):
+    def gather(self, bytes data, str what="gather") -> list[bytes]:
         """The bytes of all processes."""
         cdef bytes purpose = what.encode()[:DY_WHAT - 1]
         cdef size_t part = BOX - sizeof(uint64_t)
@@ -180,7 +180,7 @@ cdef class Board:
             at += part
         return [b"".join(parts) for parts in found]
 
-    def region(self, size_t size, bint with_children=False):
+    def region(self, size_t size, bint with_children=False) -> Buffer:
         """A part of the memory, filled with zeros, that all processes map; collective.
 
         The memory is freed some time after the last use of the result.  Pages are allocated when they are touched, so
@@ -231,7 +231,7 @@ cdef class Board:
                             memory[:] = bytes(region[1])
         return 0
 
-    def note_file(self, name):
+    def note_file(self, name: str):
         """Tell the launcher which temporary file is being written, to be removed should this process die.
 
         Args:
@@ -254,16 +254,16 @@ cdef class Board:
 
     # ---- for the launcher --------------------------------------------------------
 
-    def file_of(self, int rank):
+    def file_of(self, int rank) -> str | None:
         """The temporary file that a process is writing, or None."""
         cdef char* file = self.seats[rank].file
         return os.fsdecode(file[:strlen(file)]) if file[0] else None
 
-    def has_raised(self, int rank):
+    def has_raised(self, int rank) -> bool:
         """Whether the program of a process has ended with an exception."""
         return bool(self.seats[rank].raised)
 
-    def ended(self, int rank):
+    def ended(self, int rank) -> str | None:
         """Note that a process has ended.
 
         Returns:
@@ -275,7 +275,7 @@ cdef class Board:
             return None
         return seat.what[seat.arrivals & 1].decode(errors="replace")
 
-    def waiting(self):
+    def waiting(self) -> tuple[float, str, list[int]] | None:
         """The processes that have not arrived.
 
         Returns:

@@ -36,7 +36,7 @@ cdef inline Entry* entries_of(StepHeader* header) noexcept nogil:
 
 
 cdef class CollectiveReducer(Reducer):
-    cdef readonly object communicator
+    cdef readonly object communicator   # type: Communicator
     cdef readonly int rank
     cdef readonly int size
     cdef readonly bint active           # whether this rank has data; see `join`
@@ -49,7 +49,7 @@ cdef class CollectiveReducer(Reducer):
     cdef StepHeader** headers           # of all ranks
     cdef uint8_t* any                   # for each entry, whether some rank has a gradient
     cdef bint together                  # whether the other ranks rely on this one to finish the update
-    cdef readonly dict sent             # what has been exchanged: see `traffic`
+    cdef readonly dict sent             # type: dict[str, int]  # what has been exchanged: see `traffic`
 
     cdef int note_rows(self, const Param* p, size_t union_, size_t own) except -1
     cdef int begin_update(self) except -1

@@ -1,9 +1,10 @@
+# Written by tools/derive.py
 from typing import Any, final
 
-from dynet_cy.model import ParameterCollection
+from dynet_cy.model.collection import ParameterCollection
 from dynet_cy.parallel.communicator import Communicator
-from dynet_cy.train import Trainer
 from dynet_cy.train.interfaces import Reducer
+from dynet_cy.train.trainer import Trainer
 
 ADDED_ON_DEVICE: str
 
@@ -12,6 +13,7 @@ class AllDone(Exception):
 
 class CollectiveReducer(Reducer):
     """Ranks that agree on each update before they make it."""
+
     @property
     def communicator(self) -> Communicator: ...
     @property
@@ -44,11 +46,15 @@ class Overlap:
     """Sums the gradients of the parameters of a collection, but not of its lookup tables."""
 
     early: bool
-    started_early: int
-    n_buckets: int
-    def __init__(self, collection: ParameterCollection, communicator: Any, bucket_bytes: int = ...) -> None: ...
+    @property
+    def started_early(self) -> int: ...
+    def __init__(
+        self, collection: ParameterCollection, communicator: Any, bucket_bytes: int = DEFAULT_BUCKET
+    ) -> None: ...
     def close(self) -> None:
         """Stop listening to backward passes."""
+    @property
+    def n_buckets(self) -> int: ...
     def make_sums(self) -> None:
         """Replace the gradients on all ranks by their sums over all ranks."""
 
@@ -56,5 +62,7 @@ class Overlap:
 class OverlapReducer(AllreduceReducer):
     """Updates over a communicator that can sum gradients while backward runs."""
 
-def overlapped(communicator: Any, trainer: Trainer, reduction: str, bucket_bytes: int = ...) -> OverlapReducer:
+def overlapped(
+    communicator: Any, trainer: Trainer, reduction: str, bucket_bytes: int = DEFAULT_BUCKET
+) -> OverlapReducer:
     """The reducer of a trainer whose gradients are summed while backward runs."""

@@ -41,7 +41,7 @@ cdef list broken_off = []
 
 
 # Why a reducer that was chosen for parameters on the host cannot be used any more.
-ADDED_ON_DEVICE = (
+ADDED_ON_DEVICE: str = (
     "parameters were added on a device since the trainer was wrapped; call dy.parallel.wrap(trainer) again"
 )
 
@@ -241,7 +241,7 @@ cdef class CollectiveReducer(Reducer):
         self.together = False
         return 0
 
-    def shadow(self, trainer):
+    def shadow(self, trainer: Trainer) -> bool:
         """Take part in one update of the others, without gradients.
 
         Returns:
@@ -256,7 +256,7 @@ cdef class CollectiveReducer(Reducer):
             self.active = True
         return True
 
-    def traffic(self):
+    def traffic(self) -> dict[str, int]:
         """The amounts of data that updates have moved between ranks so far.
 
         Returns:
@@ -319,7 +319,7 @@ cdef class AllreduceReducer(CollectiveReducer):
         return union, total
 
 
-def adopt(communicator, trainer):
+def adopt(communicator: Communicator, trainer: Trainer):
     """Copy the parameters and the state of the rule from rank 0.  Collective."""
     cdef Storage storage = trainer.collection.storage
     cdef Plane plane
@@ -335,7 +335,7 @@ def adopt(communicator, trainer):
         storage.changed()
 
 
-def allreduce(communicator, trainer, reduction):
+def allreduce(communicator: Communicator, trainer: Trainer, reduction: str) -> AllreduceReducer:
     """The reducer of a trainer over any communicator.  Collective: parameters and state are copied from rank 0.
 
     Args:
@@ -366,7 +366,7 @@ def allreduce(communicator, trainer, reduction):
 # 2020).
 
 # Smaller messages cost more in latency than they gain by being sent earlier.
-DEFAULT_BUCKET = 1 << 18
+DEFAULT_BUCKET: int = 1 << 18
 
 # Nanoseconds between two calls of MPI in backward.
 cdef enum:
@@ -433,7 +433,7 @@ cdef class Overlap:
     cdef public bint early
     cdef readonly Py_ssize_t started_early
 
-    def __init__(self, collection, communicator, bucket_bytes=DEFAULT_BUCKET):
+    def __init__(self, collection: ParameterCollection, communicator: Any, bucket_bytes: int = DEFAULT_BUCKET) -> None:
         self.lock = threading.RLock()
         self.communicator = communicator
         self.bucket_bytes = bucket_bytes
@@ -464,7 +464,7 @@ cdef class Overlap:
             self.requests = []
 
     @property
-    def n_buckets(self):
+    def n_buckets(self) -> int:
         return len(self.ends)
 
     cdef arrange(self, list stored):
@@ -620,7 +620,9 @@ cdef class OverlapReducer(AllreduceReducer):
         return 0
 
 
-def overlapped(communicator, trainer, reduction, bucket_bytes=DEFAULT_BUCKET):
+def overlapped(
+    communicator: Any, trainer: Trainer, reduction: str, bucket_bytes: int = DEFAULT_BUCKET
+) -> OverlapReducer:
     """The reducer of a trainer whose gradients are summed while backward runs.  Collective: all parameters and the
     trainer's state are copied from rank 0.
 

@@ -1,3 +1,4 @@
+# Written by tools/derive.py
 from typing import final
 
 from typing_extensions import Buffer
@@ -5,8 +6,8 @@ from typing_extensions import Buffer
 from dynet_cy.memory.storage import Storage
 from dynet_cy.parallel.collective import CollectiveReducer
 from dynet_cy.parallel.shared import SharedCommunicator
-from dynet_cy.train import Trainer
 from dynet_cy.train.interfaces import Reducer
+from dynet_cy.train.trainer import Trainer
 
 class SharedModel:
     """The memory that ranks share for one root collection, whatever its trainers."""
@@ -19,8 +20,6 @@ class SharedModel:
     ) -> None: ...
     def plane(self, part: int) -> Buffer:
         """The memory of one range."""
-
-ADDED_ON_DEVICE: str
 
 @final
 class SharedReducer(CollectiveReducer):

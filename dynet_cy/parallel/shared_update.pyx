@@ -68,13 +68,19 @@ class SharedModel:
         with_children: see `Board.region`.
     """
 
-    def __init__(self, communicator, storage, n_bytes, parts, with_children):
+    storage: Storage
+    plane_bytes: int
+    region: Buffer
+
+    def __init__(
+        self, communicator: SharedCommunicator, storage: Storage, n_bytes: int, parts: int, with_children: bool
+    ) -> None:
         self.storage = storage
         capacity = (n_bytes // sizeof(float) * 2 + SPARE) // LINE * LINE
         self.plane_bytes = capacity * sizeof(float)
         self.region = communicator.board.region(self.plane_bytes * parts, with_children)
 
-    def plane(self, part):
+    def plane(self, part: int) -> Buffer:
         """The memory of one range."""
         return part_of(self.region, part * self.plane_bytes, self.plane_bytes)
 
@@ -676,7 +682,7 @@ cdef class SharedReducer(CollectiveReducer):
         return 0
 
 
-def shared(communicator, trainer, reduction):
+def shared(communicator: SharedCommunicator, trainer: Trainer, reduction: str) -> SharedReducer:
     """The reducer for synchronous updates by processes on one machine.  Collective.
 
     Args:
@@ -709,7 +715,7 @@ def shared(communicator, trainer, reduction):
 # Updates without locks: all ranks change one copy of parameters and state, each using its own gradients (Recht, Re,
 # Wright and Niu 2011, Hogwild: a lock-free approach to parallelizing stochastic gradient descent).
 
-ON_HOST = (
+ON_HOST: str = (
     "asynchronous training is for parameters in memory that all processes share, and these live on GPUs, where each "
     "process has its own: train with --mode sync, or on the CPU"
 )
@@ -736,7 +742,7 @@ cdef class LockFreeReducer(Reducer):
         return dy_count_up(self.counter, steps)
 
 
-def lock_free(communicator, trainer):
+def lock_free(communicator: SharedCommunicator, trainer: Trainer) -> LockFreeReducer:
     """Updates of one copy of parameters and state by all processes of a machine, without locks.  Collective.
 
     Args:

@@ -1,32 +1,32 @@
+# Written by tools/derive.py
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeVar, overload
 
 import numpy.typing as npt
+from typing_extensions import Self
 
 from dynet_cy.functions.arguments import Input
-from dynet_cy.graph import Expression
+from dynet_cy.graph.expressions import Expression
 from dynet_cy.rnn.builder import DrawnMasks, _RNNBuilder
 from dynet_cy.rnn.tree import ChildSumTreeLSTMBuilder, NaryTreeLSTMBuilder, TreeState
 
-_Made = TypeVar("_Made")
-
-def in_scope_of(builder: Any, function: Callable[..., _Made], *arguments: Any) -> _Made:
-    """Call a function that creates nodes for a builder, in the builder's scope."""
+_Result = TypeVar("_Result")
 
 class Binding:
     """A builder's parameters in one graph."""
+
     @property
     def builder(self) -> _RNNBuilder: ...
     @property
     def version(self) -> int: ...
     @property
     def exprs(self) -> list[list[Expression]]: ...
-    @property
-    def start(self) -> RNNState: ...
     params: list[Any]
     masks: DrawnMasks
     mask_batch: int
     steps: Steps | None
+    @property
+    def start(self) -> RNNState: ...
     def __init__(
         self, builder: _RNNBuilder, version: int, exprs: list[list[Expression]], masks: DrawnMasks
     ) -> None: ...
@@ -45,12 +45,22 @@ LSTM_STEP: StepKind
 
 class Steps:
     """The steps of a network whose layers all consist of the same few nodes, which are made without calling Python."""
-    def __new__(cls, builder: _RNNBuilder, kind: StepKind, weights: list[tuple[Expression, ...]]) -> Steps: ...
+    def __new__(cls, builder: _RNNBuilder, kind: StepKind, weights: list[tuple[Expression, ...]]) -> Self: ...
     def transduce(self, state: RNNState, xs: list[Expression]) -> list[Expression] | None:
         """The outputs after each of the inputs; None if the steps cannot be made here."""
 
+def in_scope_of(builder: Any, function: Callable[..., _Result], *arguments: Any) -> _Result:
+    """Call a function that creates nodes for a builder, in the builder's scope."""
+
+def to_predecessor(state: object) -> object:
+    """A state's reference to its predecessor: a weak one in a forward-only graph."""
+
+def predecessor(kept: object) -> Any:
+    """The state to which a reference made by `to_predecessor` points."""
+
 class RNNState:
     """A recurrent network after some inputs."""
+
     @property
     def _binding(self) -> Binding: ...
     @property
@@ -82,7 +92,6 @@ class RNNState:
     @overload
     def transduce(self, xs: Iterable[Input]) -> list[Expression]:
         """The outputs after each of the inputs, added one after the other; `[]` for no inputs."""
-    # None of a state that has had no input.
     def output(self) -> Expression | Any:
         """The output of the top layer; None before the first input, unless the state was set, with one warning in a process, as most programs do not expect it."""
     def h(self) -> tuple[Expression, ...]:
@@ -98,12 +107,6 @@ class RNNState:
     def b(self) -> _RNNBuilder:
         """The builder."""
     def __reduce__(self) -> NoReturn: ...
-
-def to_predecessor(state: object) -> object:
-    """A state's reference to its predecessor: a weak one in a forward-only graph."""
-
-def predecessor(kept: object) -> Any:
-    """The state to which a reference made by `to_predecessor` points."""
 
 def nary_step(builder: NaryTreeLSTMBuilder, x: Input | None, children: Iterable[TreeState | None]) -> TreeState:
     """The state of a node of a tree, by an `NaryTreeLSTMBuilder`."""

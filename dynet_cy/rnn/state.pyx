@@ -35,16 +35,18 @@ from dynet_cy.ops.registry import DimensionError
 cdef class Binding:
     """A builder's parameters in one graph.  States refer to it, so that graphs do not get mixed up."""
 
-    cdef readonly object builder
-    cdef readonly object version
-    cdef readonly list exprs        # as get_parameter_expressions returns them
-    cdef public list params         # what the builder computes with: one item a layer
-    cdef public object masks        # those that have been drawn: see `dynet_cy.rnn.builder`
+    cdef readonly object builder     # type: _RNNBuilder
+    cdef readonly object version     # type: int
+    cdef readonly list exprs         # type: list[list[Expression]]  # as get_parameter_expressions returns them
+    cdef public list params         # type: list[Any]  # what the builder computes with: one item a layer
+    cdef public object masks        # type: DrawnMasks  # those that have been drawn: see `dynet_cy.rnn.builder`
     cdef public int mask_batch      # the batch size of those of the current step
-    cdef public Steps steps         # None: the builder makes each step
+    cdef public Steps steps         # type: Steps | None  # None: the builder makes each step
     cdef readonly RNNState start
 
-    def __init__(self, builder, version, list exprs, masks):
+    def __init__(
+        self, builder: _RNNBuilder, version: int, list exprs: list[list[Expression]], masks: DrawnMasks
+    ) -> None:
         self.builder = builder
         self.version = version
         self.exprs = exprs
@@ -52,7 +54,7 @@ cdef class Binding:
         self.masks = masks
         self.start = RNNState(self, None, None, None, None, 0)
 
-    def again(self):
+    def again(self) -> Binding:
         """A binding for further states, which may get their own masks."""
         cdef Binding other = Binding(self.builder, self.version, self.exprs, self.masks)
         other.params, other.steps = self.params, self.steps
@@ -90,12 +92,12 @@ cdef StepKind kind_of(Step make, bint cells, bint vectors):
     return kind
 
 
-SIMPLE_STEP = kind_of(simple_step, False, False)
-GRU_STEP = kind_of(gru_step, False, False)
-GRU_RESET_AFTER_STEP = kind_of(gru_reset_after_step, False, False)
-COUPLED_STEP = kind_of(coupled_step, True, False)
-FAST_STEP = kind_of(fast_step, True, False)
-LSTM_STEP = kind_of(lstm_step, True, True)
+SIMPLE_STEP: StepKind = kind_of(simple_step, False, False)
+GRU_STEP: StepKind = kind_of(gru_step, False, False)
+GRU_RESET_AFTER_STEP: StepKind = kind_of(gru_reset_after_step, False, False)
+COUPLED_STEP: StepKind = kind_of(coupled_step, True, False)
+FAST_STEP: StepKind = kind_of(fast_step, True, False)
+LSTM_STEP: StepKind = kind_of(lstm_step, True, True)
 
 # Masks of a layer: those of the input, of the hidden vector and of the cell.
 cdef enum:
@@ -125,7 +127,9 @@ cdef class Steps:
     cdef Extra dropout              # of the input of each layer and of the output, drawn again for each step; its rate
     cdef Extra noise                # on the weights, drawn again for each step; its standard deviation
 
-    def __cinit__(self, builder, StepKind kind not None, list weights):
+    def __cinit__(
+        self, builder: _RNNBuilder, StepKind kind not None, list weights: list[tuple[Expression, ...]]
+    ) -> None:
         self.builder = builder
         self.kind = kind
         self.layers = len(weights)
@@ -229,7 +233,7 @@ cdef class Steps:
         made._batch = batch
         return made
 
-    def transduce(self, RNNState state not None, list xs):
+    def transduce(self, RNNState state not None, list xs: list[Expression]) -> list[Expression] | None:
         """The outputs after each of the inputs; None if the steps cannot be made here.
 
         This goes layer by layer: all inputs of a layer are known before its first step, so their products with its
@@ -276,7 +280,7 @@ cdef str scope_name(builder):
     return builder.param_collection().name().rstrip("/").rsplit("/", 1)[-1]
 
 
-def in_scope_of(builder, function, *arguments):
+def in_scope_of(builder: Any, function: Callable[..., _Result], *arguments: Any) -> _Result:
     """Call a function that creates nodes for a builder, in the builder's scope."""
     cdef uint32_t outside
     if not noting:
@@ -288,12 +292,12 @@ def in_scope_of(builder, function, *arguments):
         set_scope(outside)
 
 
-def to_predecessor(state):
+def to_predecessor(state: object) -> object:
     """A state's reference to its predecessor: a weak one in a forward-only graph."""
     return state if state is None or not current_graph().forward_only else weakref.ref(state)
 
 
-def predecessor(kept):
+def predecessor(kept: object) -> Any:
     """The state to which a reference made by `to_predecessor` points."""
     if not isinstance(kept, weakref.ref):
         return kept
@@ -347,14 +351,17 @@ cdef class RNNState:
     # batch: the batch size of all of them; 0 if they differ, are not vectors, or it is not needed.
     cdef readonly Binding _binding
     # prev: a weak reference in a forward-only graph, so that a long loop keeps only what it uses.
-    cdef readonly object _prev
+    cdef readonly object _prev          # type: object
     cdef object __weakref__
-    cdef readonly tuple _h
-    cdef readonly tuple _c
-    cdef readonly Expression _out
+    cdef readonly tuple _h              # type: tuple[Expression, ...] | None
+    cdef readonly tuple _c              # type: tuple[Expression, ...] | None
+    cdef readonly Expression _out       # type: Expression | None
     cdef readonly uint32_t _batch
 
-    def __init__(self, Binding binding not None, RNNState prev, tuple h, tuple c, Expression out, uint32_t batch):
+    def __init__(
+        self, Binding binding not None, RNNState prev: RNNState | None, tuple h: tuple[Expression, ...] | None,
+        tuple c: tuple[Expression, ...] | None, Expression out: Expression | None, uint32_t batch
+    ) -> None:
         self._binding = binding
         self._prev = to_predecessor(prev)
         self._h = h
@@ -362,7 +369,7 @@ cdef class RNNState:
         self._out = out
         self._batch = batch
 
-    def add_input(self, x):
+    def add_input(self, x: Input) -> RNNState:
         """The state after one more input.
 
         Args:
@@ -403,7 +410,7 @@ cdef class RNNState:
             state = binding.steps.after(self, x)
         return binding.builder._step(self, x) if state is None else state
 
-    def add_inputs(self, xs):
+    def add_inputs(self, xs: Iterable[Input]) -> list[RNNState]:
         """The states after each of the inputs, added one after the other; `[]` for no inputs.
 
         If you only need the outputs, use `transduce`, which is faster.
@@ -445,6 +452,8 @@ cdef class RNNState:
         cdef Graph* g = current_graph()
         return sorted({n for n in [number_in(g, x) for x in (*(self._h or ()), *(self._c or ()))] if n >= first})
 
+    # stub: (self, xs: Expression | npt.NDArray[Any]) -> Expression  # type: ignore[overload-overlap]
+    # stub: (self, xs: Iterable[Input]) -> list[Expression]
     def transduce(self, xs):
         """The outputs after each of the inputs, added one after the other; `[]` for no inputs.
 
@@ -479,7 +488,7 @@ cdef class RNNState:
                 raise
         return in_scope_of(builder, builder._transduce, self, read)
 
-    def output(self):
+    def output(self) -> Expression | Any:
         """The output of the top layer; None before the first input, unless the state was set, with one warning in a
         process, as most programs do not expect it. `if state.h():` asks whether there is an output.
 
@@ -498,7 +507,7 @@ cdef class RNNState:
         warn_of_no_output(self._binding.builder)
         return None
 
-    def h(self):
+    def h(self) -> tuple[Expression, ...]:
         """The hidden vectors of the layers, bottom first, each of shape (hidden_dim,); `()` in an empty state.
 
         Example:
@@ -510,7 +519,7 @@ cdef class RNNState:
             return () if self._c is None else self._zeros()
         return self._h
 
-    def s(self):
+    def s(self) -> tuple[Expression, ...]:
         """All vectors of the state: the cells of the layers, for a builder that has cells, then `h()`.
 
         Example:
@@ -524,7 +533,7 @@ cdef class RNNState:
             return (*self._zeros(), *self._h) if self._binding.builder._has_cells else self._h
         return (*self._c, *self.h())
 
-    def set_h(self, es=None):
+    def set_h(self, es: Iterable[Expression] | None = None) -> RNNState:
         """A state with other hidden vectors; cells do not change.
 
         Args:
@@ -541,7 +550,7 @@ cdef class RNNState:
         """
         return self._binding.builder._set_h(self, es)
 
-    def set_s(self, es=None):
+    def set_s(self, es: Iterable[Expression] | None = None) -> RNNState:
         """A state with other vectors, in the order of `s()`.
 
         Args:
@@ -559,7 +568,7 @@ cdef class RNNState:
         """
         return self._binding.builder._set_s(self, es, "set_s", "es")
 
-    def prev(self):
+    def prev(self) -> RNNState | None:
         """The state from which this one was made; None for the first.
 
         Raises:
@@ -572,7 +581,7 @@ cdef class RNNState:
         """
         return predecessor(self._prev)
 
-    def b(self):
+    def b(self) -> _RNNBuilder:
         """The builder.
 
         Example:
@@ -586,7 +595,7 @@ cdef class RNNState:
         builder = self._binding.builder
         return tuple(zeros((builder.hidden_dim,)) for _ in range(builder.layers))
 
-    def __reduce__(self):
+    def __reduce__(self) -> NoReturn:
         raise TypeError("states of recurrent networks do not pickle; save the builder, or values of the state, instead")
 
     def __repr__(self):
@@ -625,7 +634,7 @@ cdef object finished(object builder, object gates, object c):
     return tuple.__new__(builder._state, (apply2(TREE_H, c, gates), c))
 
 
-def nary_step(builder, x, children):
+def nary_step(builder: NaryTreeLSTMBuilder, x: Input | None, children: Iterable[TreeState | None]) -> TreeState:
     """The state of a node of a tree, by an `NaryTreeLSTMBuilder`."""
     cdef list states = checked(builder, x, children)
     x = read_optional(builder, x)
@@ -656,7 +665,9 @@ def nary_step(builder, x, children):
     return finished(builder, gates, apply(TREE_C, cells, &extra))
 
 
-def child_sum_step(builder, x, children):
+def child_sum_step(
+    builder: ChildSumTreeLSTMBuilder, x: Input | None, children: Iterable[TreeState | None]
+) -> TreeState:
     """The state of a node of a tree, by a `ChildSumTreeLSTMBuilder`."""
     cdef list states = [state for state in checked(builder, x, children) if state is not None]
     x = read_optional(builder, x)

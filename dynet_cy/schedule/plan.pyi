@@ -1,4 +1,5 @@
 # Written by tools/derive.py
+
 from dynet_cy.graph.expressions import ComputationGraph
 
 def cached_in(graph: ComputationGraph) -> tuple[int, int]:

@@ -561,13 +561,13 @@ hooks.renumber = renumber
 
 # ---- setting and counts ------------------------------------------------------------
 
-def switch(is_to_be):
+def switch(is_to_be: bool):
     """Set whether values of the same group as the requested one may be computed early, together with it."""
     global on
     on = is_to_be
 
 
-def is_on():
+def is_on() -> bool:
     """Whether values of the same group as the requested one may be computed early."""
     return on
 
@@ -586,7 +586,7 @@ class Counts(NamedTuple):
     unused: int
 
 
-def counts(ComputationGraph graph not None):
+def counts(ComputationGraph graph not None) -> Counts:
     """How many nodes of a graph ran early, as Counts."""
     cdef Requests* s = requests_of(&graph.g)
     return Counts(0, 0, 0) if s == NULL else Counts(s.ran, s.early, s.unused)

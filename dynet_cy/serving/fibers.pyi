@@ -1,35 +1,37 @@
+# Written by tools/derive.py
 from collections.abc import Callable, Iterable
 from contextvars import Context
 from typing import Any, Literal, TypeVar, overload
 
 from dynet_cy.graph.expressions import ComputationGraph, SharedRequests
 
-_R = TypeVar("_R")
+_Result = TypeVar("_Result")
 
 @overload
 def batched_map(
-    function: Callable[..., _R],
+    function: Callable[..., _Result],
     *iterables: Iterable[Any],
     width: int | None = None,
     return_exceptions: Literal[False] = False,
-) -> list[_R]:
+) -> list[_Result]:
     """Call a function for each item, and compute the values that the calls request together."""
 
 @overload
 def batched_map(
-    function: Callable[..., _R], *iterables: Iterable[Any], width: int | None = None, return_exceptions: bool
-) -> list[_R | Exception]:
+    function: Callable[..., _Result], *iterables: Iterable[Any], width: int | None = None, return_exceptions: bool
+) -> list[_Result | Exception]:
     """Call a function for each item, and compute the values that the calls request together."""
 
 class Fibers(SharedRequests):
     """Calls that run as fibers on one graph, and the values they wait for, which `Expression.value` and others request."""
-    def __init__(self, graph: ComputationGraph, longest_pass: float = 0) -> None: ...
+
     @property
     def passes(self) -> int: ...
     @property
     def nodes(self) -> int: ...
     @property
     def cut(self) -> bool: ...
+    def __init__(self, graph: ComputationGraph, longest_pass: float = 0) -> None: ...
     def leave(self) -> None:
         """Make the graph an ordinary one again, which computes values when they are requested."""
     def begin_call(

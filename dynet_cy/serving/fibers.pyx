@@ -35,6 +35,10 @@ from dynet_cy.core.items import check_no_table
 from dynet_cy.graph.expressions import cg
 
 
+# stub: (function: Callable[..., _Result], *iterables: Iterable[Any], width: int | None = None,
+#     return_exceptions: Literal[False] = False) -> list[_Result]
+# stub: (function: Callable[..., _Result], *iterables: Iterable[Any], width: int | None = None,
+#     return_exceptions: bool) -> list[_Result | Exception]
 def batched_map(function, *iterables, width=None, return_exceptions=False):
     """Call a function for each item, and compute the values that the calls request together.
 
@@ -525,7 +529,7 @@ cdef class Fibers(SharedRequests):
     cdef readonly bint cut                          # the last pass has not computed all requested values
     cdef uint64_t longest                           # nanoseconds
 
-    def __init__(self, ComputationGraph graph, double longest_pass=0):
+    def __init__(self, ComputationGraph graph, double longest_pass=0) -> None:
         if graph.requests is not None:
             raise RuntimeError("Fibers: others run on this graph")
         self.graph = graph
@@ -677,7 +681,10 @@ cdef class Fibers(SharedRequests):
 
     # ---- calls that come and go
 
-    def begin_call(self, function, arguments, context, receiver):
+    def begin_call(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], context: Context,
+        receiver: Callable[[Any, BaseException | None], object]
+    ) -> Any:
         """Call a function as a fiber, up to the first value that it requests.
 
         Args:
@@ -693,7 +700,7 @@ cdef class Fibers(SharedRequests):
         self.resume(item)
         return item
 
-    def stop(self, _Item item):
+    def stop(self, _Item item: Any):
         """End a call with `GreenletExit`, which runs its ``finally`` blocks; its receiver is not called."""
         if not item.done and not item.stopped:
             self.calls.receivers.pop(item.index, None)

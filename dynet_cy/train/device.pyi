@@ -1,3 +1,4 @@
+# Written by tools/derive.py
 from typing import final
 
 from dynet_cy.train.interfaces import Backend

@@ -359,7 +359,7 @@ cdef Backend backend_of(trainer):
     return trainer._backend
 
 
-def refuse_devices(trainer, str reason):
+def refuse_devices(trainer: Trainer, str reason: str | None):
     """Raise an error if a way of training needs the parameters in the memory of the host, and they are not there.
 
     Only this function refuses a way of training because of the device of the parameters.

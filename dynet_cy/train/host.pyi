@@ -1,3 +1,4 @@
+# Written by tools/derive.py
 from typing import final
 
 from typing_extensions import Self

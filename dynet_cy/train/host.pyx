@@ -477,7 +477,7 @@ cdef class PythonBackend(HostBackend):
     cdef list stored, planes
     cdef StepChange change
 
-    def __cinit__(self, trainer):
+    def __cinit__(self, trainer: PythonTrainer) -> None:
         self.trainer = trainer
 
     cdef int begin_update(self, list stored, list planes, bint measures, Outcome* found) except -1:

@@ -53,7 +53,7 @@ cdef class Reducer:
     cdef readonly double least_decay    # smaller shares of weight decay are collected before they are applied
     cdef readonly bint alone            # whether no other process changes the parameters at the same time
     cdef readonly bint collective       # whether ranks agree on each update, so that `agree` must be called
-    cdef readonly str host_only         # why parameters can't live on devices; None: they can
+    cdef readonly str host_only         # type: str | None  # why parameters can't live on devices; None: they can
 
     # Check that all ranks make the same update, or adopt their settings.  Returns the groups to be adopted.
     cdef object agree(self, trainer, list stored, Update* u, TrainerSettings* settings, list groups)

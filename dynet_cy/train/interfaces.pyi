@@ -1,10 +1,13 @@
+# Written by tools/derive.py
 from collections.abc import Iterable
 from typing import Any
+
+from typing_extensions import TypeAlias
 
 from dynet_cy.model.collection import ParameterCollection
 from dynet_cy.model.parameters import LookupParameters, Parameters
 
-LEAST_DECAY: float
+_AnyParameters: TypeAlias = Parameters | LookupParameters
 
 class Backend: ...
 
@@ -23,7 +26,7 @@ class ParameterGroup:
     def __init__(
         self,
         collection: ParameterCollection,
-        stored: Iterable[Parameters | LookupParameters],
+        stored: Iterable[_AnyParameters],
         learning_rate: float | None = None,
         weight_decay: float | None = None,
         clip_threshold: float | None = None,
@@ -35,18 +38,15 @@ class ParameterGroup:
     def learning_rate(self) -> float | None:
         """Step size of the next update."""
     @learning_rate.setter
-    def learning_rate(self, value: float | None) -> None:
-        """Step size of the next update."""
+    def learning_rate(self, value: float | None) -> None: ...
     @property
     def weight_decay(self) -> float | None:
         """An update takes the share learning_rate * weight_decay off the values."""
     @weight_decay.setter
-    def weight_decay(self, value: float | None) -> None:
-        """An update takes the share learning_rate * weight_decay off the values."""
+    def weight_decay(self, value: float | None) -> None: ...
     @property
     def clip_threshold(self) -> float | None:
         """Norm of the gradients of the group beyond which they are scaled down; 0: never."""
     @clip_threshold.setter
-    def clip_threshold(self, value: float | None) -> None:
-        """Norm of the gradients of the group beyond which they are scaled down; 0: never."""
+    def clip_threshold(self, value: float | None) -> None: ...
     def _state(self) -> dict[str, Any]: ...

@@ -143,7 +143,10 @@ class ParameterGroup:
     # No other attribute can be set, so that a misspelt name is an error.
     __slots__ = ("_collection", "_stored", "_learning_rate", "_weight_decay", "_clip_threshold", "_decay_due", "_pace")
 
-    def __init__(self, collection, stored, learning_rate=None, weight_decay=None, clip_threshold=None):
+    def __init__(
+        self, collection: ParameterCollection, stored: Iterable[_AnyParameters],
+        learning_rate: float | None = None, weight_decay: float | None = None, clip_threshold: float | None = None
+    ) -> None:
         self._collection = collection           # of the trainer
         self._stored = list(stored)             # the group follows its parameters, whose names may change
         self._pace = None                       # of the trainer's schedule, if it has one
@@ -153,41 +156,41 @@ class ParameterGroup:
         self._decay_due = 0.0
 
     @property
-    def names(self):
+    def names(self) -> tuple[str, ...]:
         """Full names of the parameters and tables, from the trainer's collection: a tuple."""
         names = {(<_Stored>x).p.id: name for name, x in self._collection._full_names().items()}
         return tuple([names[(<_Stored>x).p.id] for x in self._stored if (<_Stored>x).p.id in names])
 
     @property
-    def learning_rate(self):
+    def learning_rate(self) -> float | None:
         """Step size of the next update."""
         return self._learning_rate if None in (self._learning_rate, self._pace) else self._pace.scaled(
             self._learning_rate)
 
     @learning_rate.setter
-    def learning_rate(self, value):
+    def learning_rate(self, value: float | None):
         check_not_scheduled(self._pace)
         self._learning_rate = None if value is None else checked_rate(value)
 
     @property
-    def weight_decay(self):
+    def weight_decay(self) -> float | None:
         """An update takes the share learning_rate * weight_decay off the values."""
         return self._weight_decay
 
     @weight_decay.setter
-    def weight_decay(self, value):
+    def weight_decay(self, value: float | None):
         self._weight_decay = None if value is None else checked_decay(value)
 
     @property
-    def clip_threshold(self):
+    def clip_threshold(self) -> float | None:
         """Norm of the gradients of the group beyond which they are scaled down; 0: never."""
         return self._clip_threshold
 
     @clip_threshold.setter
-    def clip_threshold(self, value):
+    def clip_threshold(self, value: float | None):
         self._clip_threshold = None if value is None else max(number(value, "clip_threshold"), 0.0)
 
-    def _state(self):
+    def _state(self) -> dict[str, Any]:
         """Plain data."""
         settings = {k: getattr(self, "_" + k) for k in self._SETTINGS}
         return {"names": list(self.names), **settings, "decay_due": self._decay_due}

@@ -1,4 +1,7 @@
+# Written by tools/derive.py
 from typing import Any
+
+from typing_extensions import Self
 
 from dynet_cy.memory.storage import Plane
 from dynet_cy.model.parameters import Parameters
@@ -10,6 +13,6 @@ def check_constants(cls: type) -> list[tuple[int, str]]:
 
 class Plan:
     """An update of parameters and tables, given with the planes of the rule's state."""
-    def __new__(cls, stored: list[Parameters], planes: list[Plane]) -> Plan: ...
+    def __new__(cls, stored: list[Parameters], planes: list[Plane]) -> Self: ...
     def set(self, roles: list[int], group: list[int], settings: list[dict[str, Any]], skips: bool) -> None:
         """Set the role and the number of the group of each entry, and the settings of groups, as dicts: for tests."""

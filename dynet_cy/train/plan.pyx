@@ -38,14 +38,14 @@ cdef extern from *:
     const char* const texts_of_rules "dy_texts_of_rules"[]
 
 
-CONSTANTS = ("b1", "b2", "eps")
+CONSTANTS: tuple[str, ...] = ("b1", "b2", "eps")
 
 
 cdef int n_states(int rule) noexcept:
     return states_of_rules[rule]
 
 
-def check_constants(cls):
+def check_constants(cls: type) -> list[tuple[int, str]]:
     """Check that a trainer class has a value for each constant that its rule reads, and for no other.
 
     Returns:
@@ -78,7 +78,7 @@ def check_constants(cls):
 cdef class Plan:
     """An update of parameters and tables, given with the planes of the rule's state."""
 
-    def __cinit__(self, list stored, list planes):
+    def __cinit__(self, list stored: list[Parameters], list planes: list[Plane]) -> None:
         cdef Py_ssize_t i, n = len(stored)
         self.stored, self.planes = stored, planes
         self.u.n = n
@@ -124,7 +124,7 @@ cdef class Plan:
             own.u.roles[i] = self.u.roles[i] if self.u.entries[i].device == device else <uint8_t>FROZEN
         return own
 
-    def set(self, list roles, list group, list settings, bint skips):
+    def set(self, list roles: list[int], list group: list[int], list settings: list[dict[str, Any]], bint skips):
         """Set the role and the number of the group of each entry, and the settings of groups, as dicts: for tests."""
         self.set_groups(len(settings))
         for k, one in enumerate(settings):

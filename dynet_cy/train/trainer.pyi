@@ -1,13 +1,18 @@
+# Written by tools/derive.py
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from typing_extensions import Buffer, TypeAlias
 
+from dynet_cy.hints.equivalents import KnownArguments
 from dynet_cy.model.collection import ParameterCollection
 from dynet_cy.model.parameters import LookupParameters, Parameters
 from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.train.interfaces import Backend, ParameterGroup, Reducer
 from dynet_cy.train.schedules import Schedule
+
+_AnyParameters: TypeAlias = Parameters | LookupParameters
+_Params: TypeAlias = _AnyParameters | CollectionOrLayer | Iterable[_Params]
 
 class MovingAverages:
     """The part of trainers that handles moving averages."""
@@ -24,9 +29,9 @@ class Restorable:
     """The part of trainers that saves and restores their state."""
     def _settings(self) -> dict[str, Any]: ...
     def _n_planes(self, settings: dict[str, Any]) -> int: ...
-    def _state_arrays(self) -> list[list[Any] | None]: ...
     def _settle_rows(self) -> None: ...
     def _restore(self, settings: dict[str, Any], arrays: Iterable[list[Any] | None]) -> None: ...
+    def _state_arrays(self) -> list[list[Any] | None]: ...
 
 def note_updates_in(memory: Buffer | None) -> None:
     """Let all trainers write their number of updates to shared memory after each update."""
@@ -34,18 +39,16 @@ def note_updates_in(memory: Buffer | None) -> None:
 def updates_made() -> int:
     """How many updates the trainers of this process have made."""
 
-_Params: TypeAlias = Parameters | LookupParameters | CollectionOrLayer | Iterable[_Params]
-
 UPDATE_EPOCH: str
 
-class Trainer(MovingAverages, Restorable):
+class Trainer(KnownArguments, MovingAverages, Restorable):
     """Base class of all trainers."""
 
     _rule: int | None
-    _steps: int
-    _groups: Sequence[ParameterGroup]
     _backend: Backend
     _reducer: Reducer
+    _steps: int
+    _groups: Sequence[ParameterGroup]
     def __init__(self, m: CollectionOrLayer, learning_rate: float) -> None: ...
     def __del__(self) -> None: ...
     @property
@@ -55,14 +58,12 @@ class Trainer(MovingAverages, Restorable):
     def learning_rate(self) -> float:
         """Step size of the next update."""
     @learning_rate.setter
-    def learning_rate(self, value: float) -> None:
-        """Step size of the next update."""
+    def learning_rate(self, value: float) -> None: ...
     @property
     def schedule(self) -> Schedule | None:
         """The schedule that changes the learning rate from update to update: a `Schedule`, or None (the default)."""
     @schedule.setter
-    def schedule(self, value: Schedule | None) -> None:
-        """The schedule that changes the learning rate from update to update: a `Schedule`, or None (the default)."""
+    def schedule(self, value: Schedule | None) -> None: ...
     def set_learning_rate(self, value: float) -> None:
         """Set the step size; the same as ``trainer.learning_rate = value``."""
     def set_clip_threshold(self, thr: float) -> None:
@@ -101,6 +102,9 @@ class Trainer(MovingAverages, Restorable):
         self, updated_params: Iterable[int], updated_lookups: Iterable[int], skip_nonfinite: bool = False
     ) -> None:
         """Like `update`, but for some parameters only; the others keep their gradients and make no step."""
+    def _compute_update(self, chosen: set[int] | None, skip_nonfinite: bool) -> None: ...
+    def _roll_back(self, n: int) -> None: ...
+    def _rate(self, own: float | None, back: int) -> float: ...
     def update_epoch(self, r: object) -> None:
         """Only write to stderr that this does nothing; it exists for old programs."""
     def restart(self, learning_rate: float | None = None) -> None:
@@ -109,6 +113,3 @@ class Trainer(MovingAverages, Restorable):
         """Write to stderr the learning rate, and how many updates were clipped, made and, if any, dropped since the last call: ``[lr=0.1 clips=2 updates=98 skipped=1]``."""
     def whoami(self) -> str:
         """Name of the class."""
-    def _compute_update(self, chosen: set[int] | None, skip_nonfinite: bool) -> None: ...
-    def _rate(self, own: float | None, back: int) -> float: ...
-    def _roll_back(self, n: int) -> None: ...

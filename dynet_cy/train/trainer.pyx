@@ -57,7 +57,7 @@ class MovingAverages:
     _average = None
     _swapped = ""               # while the parameters are set to the average: are their own values "kept" or "lost"?
 
-    def exponential_moving_average(self, beta, update_freq=1):
+    def exponential_moving_average(self, beta: float, update_freq=1):
         """Keep an average of the parameters in which older values count less and less.
 
         For values p_1, ..., p_n it is their mean with weights beta^(n-i): Polyak and
@@ -247,7 +247,7 @@ class MovingAverages:
 class Restorable:
     """The part of trainers that saves and restores their state."""
 
-    def _settings(self):
+    def _settings(self) -> dict[str, Any]:
         """All attributes, as plain data, except the collection, the state of the rule, backend and reducer."""
         wait_for_updates(self)
         settings = {k: v for k, v in self.__dict__.items() if k not in (
@@ -261,16 +261,16 @@ class Restorable:
             settings["_average"] = {**self._average, "since": {name: n for name, n in late.items() if n}}
         return settings
 
-    def _n_planes(self, settings):
+    def _n_planes(self, settings: dict[str, Any]) -> int:
         """How many planes of state belong to these settings."""
         return (self._n_states + (settings["_average"] is not None)
                 + (settings["_swapped"] == "kept"))
 
-    def _settle_rows(self):
+    def _settle_rows(self) -> None:
         """Bring all rows of tables up to date, before the state of the rule is set."""
         (<Reducer>self._reducer).settle(self._collection)
 
-    def _restore(self, settings, arrays):
+    def _restore(self, settings: dict[str, Any], arrays: Iterable[list[Any] | None]) -> None:
         """Restore what `_settings` and `_state_arrays` returned."""
         settings = dict(settings)
         pace = settings.pop("_schedule", None)
@@ -296,7 +296,7 @@ class Restorable:
                 array = np.zeros(x.shape(), np.float32) if own is None else own[k]
                 (<_Stored>x).fill(array, (<Plane>plane).on((<_Stored>x).p.device))
 
-    def _state_arrays(self):
+    def _state_arrays(self) -> list[list[Any] | None]:
         """The state of the rule: for each parameter and table of the collection, one new array of its shape
         per plane of state; None for a frozen one that has never been trained."""
         catch_up_tables(self._collection)
@@ -343,7 +343,7 @@ cdef Py_buffer made_updates_view
 cdef Unlocked made_updates_lock       # of both
 
 
-def note_updates_in(memory):
+def note_updates_in(memory: Buffer | None):
     """Let all trainers write their number of updates to shared memory after each update.
 
     Args:
@@ -369,7 +369,7 @@ def note_updates_in(memory):
 cdef Number n_updates = 0
 
 
-def updates_made():
+def updates_made() -> int:
     """How many updates the trainers of this process have made."""
     return n_updates
 
@@ -627,7 +627,7 @@ cdef list rates_if_dropped(trainer, const Update* u, const TrainerSettings* own,
 #
 # The base class of all trainers: settings, groups, counts, and the public methods.
 
-UPDATE_EPOCH = (
+UPDATE_EPOCH: str = (
     "Trainer::update_epoch has been deprecated and doesn't do anything. Please remove it from your code, and control "
     "the learning rate of the trainer directly, for example by: 'trainer.learning_rate /= (1 - rate_decay)', see "
     "https://github.com/clab/dynet/pull/695 for details.\n"
@@ -695,13 +695,14 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
     """
 
     _arguments = "keyword"      # of KnownArguments
-    _rule = None                # number of a row of optim.def
+    _rule: int | None = None    # number of a row of optim.def
     _constants = {}             # for each constant of the rule (b1, b2, eps): the trainer's attribute that holds it
     _constants_read = ()        # the same as pairs of a number and an attribute, see `check_constants`
-    _backend = HostBackend()
-    _reducer = Reducer()
+    _backend: Backend = HostBackend()
+    _reducer: Reducer = Reducer()
+    _steps: int
     # Attributes that pickles and checkpoints of earlier versions do not have.
-    _groups = ()
+    _groups: Sequence[ParameterGroup] = ()
     _weight_decay = 0.0
     _decay_due = 0.0
     _skipped = 0
@@ -713,7 +714,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         super().__init_subclass__(**options)
         cls._constants_read = check_constants(cls)
 
-    def __init__(self, m, learning_rate):
+    def __init__(self, m: CollectionOrLayer, learning_rate: float) -> None:
         if self._rule is None:
             raise TypeError("Trainer is a base class: use one of its subclasses, such as AdamTrainer")
         m = as_collection(m)
@@ -733,7 +734,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         self._swapped = ""
         self.learning_rate = learning_rate
 
-    def __del__(self):
+    def __del__(self) -> None:
         if not sys.is_finalizing():
             try:
                 (<Backend>self._backend).close()
@@ -754,7 +755,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
             self._collection.storage.drop_plane(plane)
 
     @property
-    def collection(self):
+    def collection(self) -> ParameterCollection:
         """The collection that it trains.
 
         Example:
@@ -764,7 +765,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         return self._collection
 
     @property
-    def learning_rate(self):
+    def learning_rate(self) -> float:
         """Step size of the next update.
 
         Raises:
@@ -780,12 +781,12 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         return self._learning_rate if self._pace is None else self._pace.scaled(self._learning_rate)
 
     @learning_rate.setter
-    def learning_rate(self, value):
+    def learning_rate(self, value: float):
         check_not_scheduled(self._pace)
         self._learning_rate = checked_rate(value)
 
     @property
-    def schedule(self):
+    def schedule(self) -> Schedule | None:
         """The schedule that changes the learning rate from update to update: a `Schedule`, or None (the default).
 
         A schedule begins when it is set.  For each update, it gives a factor by which the learning rates of the
@@ -808,7 +809,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         return None if self._pace is None else self._pace.schedule
 
     @schedule.setter
-    def schedule(self, value):
+    def schedule(self, value: Schedule | None):
         wait_for_updates(self)
         self._follow(None if value is None else Pace(value, self._steps))
 
@@ -818,7 +819,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         for group in self._groups:
             group._pace = pace
 
-    def set_learning_rate(self, value):
+    def set_learning_rate(self, value: float):
         """Set the step size; the same as ``trainer.learning_rate = value``.
 
         Example:
@@ -829,7 +830,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         """
         self.learning_rate = value
 
-    def set_clip_threshold(self, thr):
+    def set_clip_threshold(self, thr: float):
         """Set the global norm beyond which gradients are scaled down; 0 or less: never.
 
         Without clipping the norm is computed too, so that an update with gradients that are not finite is an error.
@@ -846,7 +847,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         self._clip_threshold = max(number(thr, "thr"), 0.0)
         self._clip_chosen = True
 
-    def get_clip_threshold(self):
+    def get_clip_threshold(self) -> float:
         """The global norm beyond which gradients are scaled down; 0: never.
 
         Example:
@@ -855,7 +856,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         """
         return self._clip_threshold
 
-    def set_sparse_updates(self, su):
+    def set_sparse_updates(self, su: bool):
         """Set whether only the used rows of lookup tables are changed (the default).
 
         If it is off, rules that move parameters even without a gradient (momentum, Adam) change all rows
@@ -873,7 +874,10 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         """
         self._sparse = bool(su)
 
-    def group(self, params, learning_rate=None, weight_decay=None, clip_threshold=None):
+    def group(
+        self, params: _Params, learning_rate: float | None = None, weight_decay: float | None = None,
+        clip_threshold: float | None = None
+    ) -> ParameterGroup:
         """Give some parameters a learning rate, weight decay or clipping of their own.
 
         A setting that is None follows the trainer's, also when that changes later.  The state of the rule and
@@ -922,7 +926,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         made._pace = self._pace
         return made
 
-    def group_by_name(self, rules):
+    def group_by_name(self, rules: Mapping[str, Mapping[str, float | None]]) -> list[ParameterGroup]:
         """Make groups by names: each parameter gets the settings of the first pattern that matches its name.
         Those that are in a group already stay there.
 
@@ -967,7 +971,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         return made
 
     @property
-    def groups(self):
+    def groups(self) -> tuple[ParameterGroup, ...]:
         """The groups made by `group` and `group_by_name`, in the order in which they were made: a tuple.
 
         Example:
@@ -980,7 +984,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         return tuple(self._groups)
 
     @property
-    def updates(self):
+    def updates(self) -> int:
         """How many updates the trainer has made, including those before the checkpoint that it was restored from.
 
         Updates that were dropped do not count. In training by several processes all of them have the same number, so
@@ -1002,7 +1006,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         return self._steps
 
     @property
-    def gradient_norm(self):
+    def gradient_norm(self) -> float | None:
         """The norm of all gradients in the last update, before they were clipped.
 
         It is infinite or NaN if the update was dropped, and None before the first update.  In programs of DyNet it is
@@ -1020,7 +1024,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         return self._norm
 
     @property
-    def skipped_updates(self):
+    def skipped_updates(self) -> int:
         """How many updates `skip_nonfinite` has dropped since the trainer was made, or since the last `status`.
 
         On a GPU this waits for the device.
@@ -1079,7 +1083,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         """
         self._compute_update(None, skip_nonfinite)
 
-    def update_subset(self, updated_params, updated_lookups, skip_nonfinite=False):
+    def update_subset(self, updated_params: Iterable[int], updated_lookups: Iterable[int], skip_nonfinite=False):
         """Like `update`, but for some parameters only; the others keep their gradients and make no step.
 
         All gradients count in the norm for clipping, and weight decay applies to all parameters.
@@ -1115,7 +1119,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
                 wanted.add((<_Stored>of[k]).p.id)
         self._compute_update(wanted, skip_nonfinite)
 
-    def _compute_update(self, chosen, skip_nonfinite):
+    def _compute_update(self, chosen: set[int] | None, skip_nonfinite: bool) -> None:
         """Update the parameters with these ids, or all if None, with the engine's floating-point settings."""
         cdef uint64_t span = begin_span()
         own = id(self), get_ident()
@@ -1160,7 +1164,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         if self._pace is not None:
             self._pace.updates = self._steps
 
-    def _roll_back(self, n):
+    def _roll_back(self, n: int) -> None:
         """`_uncount`, also in the moving average: the device has not made these updates."""
         self._uncount(n)
         if self._average is not None:
@@ -1168,7 +1172,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
             values = self._average["values"] = self._average["updates"] // self._average["frequency"]
             self._average["since"] = {own: min(n, values) for own, n in self._average["since"].items()}
 
-    def _rate(self, own, back):
+    def _rate(self, own: float | None, back: int) -> float:
         """The learning rate of this update if the device has dropped `back` of the updates before it.
 
         Args:
@@ -1187,7 +1191,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         """How many planes of state the rule has."""
         return n_states(self._rule)
 
-    def update_epoch(self, r):
+    def update_epoch(self, r: object):
         """Only write to stderr that this does nothing; it exists for old programs.  Set `learning_rate` instead.
 
         Args:
@@ -1201,7 +1205,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         """
         sys.stderr.write(UPDATE_EPOCH)
 
-    def restart(self, learning_rate=None):
+    def restart(self, learning_rate: float | None = None):
         """Set the state of the rule (momentum, moments) to zero.
 
         In training by several processes all of them must call it.
@@ -1245,7 +1249,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         return (f"<{type(self).__name__} of {self._collection!r}, learning_rate={self.learning_rate:g}, "
                 f"{self._steps} updates>")
 
-    def whoami(self):
+    def whoami(self) -> str:
         """Name of the class.
 
         Example:

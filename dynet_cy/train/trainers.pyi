@@ -1,7 +1,14 @@
-from dynet_cy.model.whole import CollectionOrLayer
-from dynet_cy.train.trainer import Trainer, _Params
+# Written by tools/derive.py
+from collections.abc import Iterable
 
-# derived: trainers, by tools/derive.py
+from typing_extensions import TypeAlias
+
+from dynet_cy.model.parameters import LookupParameters, Parameters
+from dynet_cy.model.whole import CollectionOrLayer
+from dynet_cy.train.trainer import Trainer
+
+_AnyParameters: TypeAlias = Parameters | LookupParameters
+_Params: TypeAlias = _AnyParameters | CollectionOrLayer | Iterable[_Params]
 
 class SimpleSGDTrainer(Trainer):
     """Stochastic gradient descent: p -= learning_rate g."""
@@ -79,10 +86,7 @@ class AdamWTrainer(AdamTrainer):
     def weight_decay(self) -> float:
         """Each update multiplies a value by 1 - learning_rate * weight_decay."""
     @weight_decay.setter
-    def weight_decay(self, value: float) -> None:
-        """Each update multiplies a value by 1 - learning_rate * weight_decay."""
+    def weight_decay(self, value: float) -> None: ...
 
 class AmsgradTrainer(AdamTrainer):
     """Adam with the maximum of all means of g² so far instead of the current one (Reddi, Kale and Kumar 2018)."""
-
-# end of trainers

@@ -32,7 +32,7 @@ class SimpleSGDTrainer(Trainer):
 
     _rule = kernels.DY_OPTIM_sgd
 
-    def __init__(self, m, learning_rate=0.1):
+    def __init__(self, m: CollectionOrLayer, learning_rate=0.1) -> None:
         super().__init__(m, learning_rate)
 
 
@@ -57,8 +57,10 @@ class CyclicalSGDTrainer(Trainer):
 
     _rule = kernels.DY_OPTIM_sgd
 
-    def __init__(self, m, learning_rate_min=0.01, learning_rate_max=0.1, step_size=2000,
-                 gamma=1.0):
+    def __init__(
+        self, m: CollectionOrLayer, learning_rate_min=0.01, learning_rate_max=0.1, step_size: float = 2000,
+        gamma=1.0
+    ) -> None:
         super().__init__(m, learning_rate_min)
         if not step_size > 0:
             raise ValueError(f"CyclicalSGDTrainer: step_size must be positive, not {step_size}")
@@ -111,7 +113,7 @@ class MomentumSGDTrainer(Trainer):
     _rule = kernels.DY_OPTIM_momentum
     _constants = {"b1": "_mom"}
 
-    def __init__(self, m, learning_rate=0.01, mom=0.9):
+    def __init__(self, m: CollectionOrLayer, learning_rate=0.01, mom=0.9) -> None:
         super().__init__(m, learning_rate)
         self._mom = number(mom, "mom")
 
@@ -137,7 +139,7 @@ class NesterovSGDTrainer(Trainer):
     _rule = kernels.DY_OPTIM_nesterov
     _constants = {"b1": "_mom"}
 
-    def __init__(self, m, learning_rate=0.01, mom=0.9):
+    def __init__(self, m: CollectionOrLayer, learning_rate=0.01, mom=0.9) -> None:
         super().__init__(m, learning_rate)
         self._mom = number(mom, "mom")
 
@@ -163,7 +165,7 @@ class SignumTrainer(Trainer):
     _rule = kernels.DY_OPTIM_signum
     _constants = {"b1": "_mom"}
 
-    def __init__(self, m, learning_rate=0.0001, mom=0.9):
+    def __init__(self, m: CollectionOrLayer, learning_rate=0.0001, mom=0.9) -> None:
         super().__init__(m, learning_rate)
         self._mom = number(mom, "mom")
 
@@ -194,7 +196,7 @@ class LionTrainer(Trainer):
     _rule = kernels.DY_OPTIM_lion
     _constants = {"b1": "_beta_1", "b2": "_beta_2"}
 
-    def __init__(self, m, alpha=0.0001, beta_1=0.9, beta_2=0.99):
+    def __init__(self, m: CollectionOrLayer, alpha=0.0001, beta_1=0.9, beta_2=0.99) -> None:
         super().__init__(m, alpha)
         self._beta_1 = number(beta_1, "beta_1")
         self._beta_2 = number(beta_2, "beta_2")
@@ -220,7 +222,7 @@ class AdagradTrainer(Trainer):
     _rule = kernels.DY_OPTIM_adagrad
     _constants = {"eps": "_eps"}
 
-    def __init__(self, m, learning_rate=0.1, eps=1e-20):
+    def __init__(self, m: CollectionOrLayer, learning_rate=0.1, eps=1e-20) -> None:
         super().__init__(m, learning_rate)
         self._eps = number(eps, "eps")
 
@@ -245,7 +247,7 @@ class AdadeltaTrainer(Trainer):
     _rule = kernels.DY_OPTIM_adadelta
     _constants = {"eps": "_eps", "b1": "_rho"}
 
-    def __init__(self, m, eps=1e-6, rho=0.95):
+    def __init__(self, m: CollectionOrLayer, eps=1e-6, rho=0.95) -> None:
         super().__init__(m, 1.0)
         self._eps = number(eps, "eps")
         self._rho = number(rho, "rho")
@@ -273,7 +275,7 @@ class RMSPropTrainer(Trainer):
     _rule = kernels.DY_OPTIM_rmsprop
     _constants = {"eps": "_eps", "b1": "_rho"}
 
-    def __init__(self, m, learning_rate=0.001, eps=1e-8, rho=0.9):
+    def __init__(self, m: CollectionOrLayer, learning_rate=0.001, eps=1e-8, rho=0.9) -> None:
         super().__init__(m, learning_rate)
         self._eps = number(eps, "eps")
         self._rho = number(rho, "rho")
@@ -309,7 +311,10 @@ class AdamTrainer(Trainer):
     _rule = kernels.DY_OPTIM_adam
     _constants = {"b1": "_beta_1", "b2": "_beta_2", "eps": "_eps"}
 
-    def __init__(self, m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8, learning_rate=None):
+    def __init__(
+        self, m: CollectionOrLayer, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8,
+        learning_rate: float | None = None
+    ) -> None:
         super().__init__(m, alpha if learning_rate is None else learning_rate)
         self._beta_1 = number(beta_1, "beta_1")
         self._beta_2 = number(beta_2, "beta_2")
@@ -351,8 +356,10 @@ class AdamWTrainer(AdamTrainer):
         >>> trainer = dy.AdamWTrainer(model, 1e-3, weight_decay=0.05, exclude=[*biases, table])
     """
 
-    def __init__(self, m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8, weight_decay=0.01, exclude: _Params = (),
-                 learning_rate=None):
+    def __init__(
+        self, m: CollectionOrLayer, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8, weight_decay=0.01,
+        exclude: _Params = (), learning_rate: float | None = None
+    ) -> None:
         super().__init__(m, alpha, beta_1, beta_2, eps, learning_rate)
         self.weight_decay = weight_decay
         excluded = stored_in(exclude, "AdamWTrainer: exclude")
@@ -360,7 +367,7 @@ class AdamWTrainer(AdamTrainer):
             self.group(excluded, weight_decay=0.0)
 
     @property
-    def weight_decay(self):
+    def weight_decay(self) -> float:
         """Each update multiplies a value by 1 - learning_rate * weight_decay.
 
         Raises:
@@ -375,7 +382,7 @@ class AdamWTrainer(AdamTrainer):
         return self._weight_decay
 
     @weight_decay.setter
-    def weight_decay(self, value):
+    def weight_decay(self, value: float):
         self._weight_decay = checked_decay(value)
 
 

@@ -1,3 +1,4 @@
+# Written by tools/derive.py
 from typing import NamedTuple
 
 from dynet_cy.graph.origin import Origin
@@ -51,14 +52,14 @@ class RequestCounts(NamedTuple):
     graphs: int
     of_map: bool
 
-def counts() -> list[Counts]:
-    """The counts by operation, as a list of Counts, without operations that did not run."""
-
 def request_counts() -> list[RequestCounts]:
     """The passes that each line has asked for, as a list of RequestCounts."""
 
 def line_counts() -> list[LineCounts]:
     """The counts by line, as a list of LineCounts."""
+
+def counts() -> list[Counts]:
+    """The counts by operation, as a list of Counts, without operations that did not run."""
 
 def reset() -> None:
     """Count from zero again."""

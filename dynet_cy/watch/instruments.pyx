@@ -61,7 +61,11 @@ class AnomalyError(ValueError):
         dynet_cy.AnomalyError: log: a value of expression 1 {1} is not finite: 1 NaN of 1
     """
 
-    op = number = backward = argument = origin = None
+    op: str | None = None
+    number: int | None = None
+    backward: bool | None = None
+    argument: str | None = None
+    origin: Origin | None = None
 
 
 # ---- checks --------------------------------------------------------------------
@@ -374,14 +378,14 @@ cdef int raise_anomaly(const Graph* g, const Finding* f) except -1:
     raise error
 
 
-def switch(on):
+def switch(on: bool):
     """Switch the checks on or off.  Checks stay on until they have been switched off as often as on."""
     if not on and checking == 0:
         raise RuntimeError("checks of values were switched off more often than on")
     change(&checking, 1 if on else -1)
 
 
-def is_checking():
+def is_checking() -> bool:
     """Whether values and gradients are checked."""
     return checking > 0
 
@@ -437,7 +441,7 @@ class Counts(NamedTuple):
 class LineCounts(NamedTuple):
     """Counts for an operation in one direction, made by one line of the program within one scope."""
 
-    origin: object
+    origin: Origin | None
     scope: str
     op: str
     backward: bool
@@ -450,7 +454,7 @@ class LineCounts(NamedTuple):
 class RequestCounts(NamedTuple):
     """The passes that a line of the program asked for."""
 
-    origin: object
+    origin: Origin | None
     passes: int
     values: int
     nodes: int
@@ -609,7 +613,7 @@ cdef int list_batches(Graph* g, uint32_t first) except -1:
     return 0
 
 
-def request_counts():
+def request_counts() -> list[RequestCounts]:
     """The passes that each line has asked for, as a list of RequestCounts."""
     found = []
     for line, counted in list(requests.items()):
@@ -619,7 +623,7 @@ def request_counts():
     return found
 
 
-def line_counts():
+def line_counts() -> list[LineCounts]:
     """The counts by line, as a list of LineCounts."""
     cdef size_t i, capacity
     cdef Line* x
@@ -646,7 +650,7 @@ def line_counts():
     return found
 
 
-def counts():
+def counts() -> list[Counts]:
     """The counts by operation, as a list of Counts, without operations that did not run."""
     found = []
     if entries != NULL:
@@ -685,6 +689,6 @@ def set_level(int level):
     release_code()
 
 
-def level():
+def level() -> int:
     """The level that `set_level` has set."""
     return profiling

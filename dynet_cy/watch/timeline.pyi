@@ -1,3 +1,4 @@
+# Written by tools/derive.py
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 

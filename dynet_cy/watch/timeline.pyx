@@ -78,8 +78,10 @@ pthread_mutex_init(&lock, NULL)
 cdef list names = []
 cdef Unlocked names_lock
 
-KINDS = ("forward", "backward", "again", "weight gradients", "making nodes", "scheduling", "forward pass",
-         "backward pass", "update", "exchange", "")
+KINDS: tuple[str, ...] = (
+    "forward", "backward", "again", "weight gradients", "making nodes", "scheduling", "forward pass", "backward pass",
+    "update", "exchange", "",
+)
 
 
 class Span(NamedTuple):
@@ -113,9 +115,9 @@ class Span(NamedTuple):
     nodes: int
     bytes: int
     shape: str
-    arguments: tuple
+    arguments: tuple[str, ...]
     other_shapes: int
-    origins: tuple
+    origins: tuple[Origin | None, ...]
     more_lines: int
     scope: str
     values: int
@@ -224,7 +226,7 @@ cdef str shape_text(const Dim* d):
     return f"{text} x {d.bd}" if d.bd > 1 else text
 
 
-def recorded_spans():
+def recorded_spans() -> tuple[list[Span], int]:
     """The spans recorded since `switch`, as a list of Span in the order of their ends, and how many did not fit."""
     cdef Noted* all = NULL
     cdef Noted* s
@@ -255,7 +257,7 @@ def recorded_spans():
     return found, dropped
 
 
-def switch(on):
+def switch(on: bool):
     """Start recording spans, with an empty list, or stop."""
     global tracing, n_spans, n_dropped, spans, span_capacity
     if bool(on) == tracing:
@@ -273,7 +275,7 @@ def switch(on):
 
 
 @contextmanager
-def span(str name not None):
+def span(str name not None) -> AbstractContextManager[None]:
     """Record the block as a span of that name, if a timeline is being measured."""
     cdef uint64_t begun = begin_span()
     cdef uint32_t number = 0

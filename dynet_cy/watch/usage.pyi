@@ -1,3 +1,4 @@
+# Written by tools/derive.py
 from typing import NamedTuple
 
 from dynet_cy.graph.expressions import ComputationGraph

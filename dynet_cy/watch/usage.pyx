@@ -40,8 +40,8 @@ class ValueUsage(NamedTuple):
     op: str
     bytes: int
     nodes: int
-    shape: tuple
-    origin: object
+    shape: tuple[int, ...]
+    origin: Origin | None
     scope: str
 
 
@@ -60,8 +60,8 @@ class DroppedUsage(NamedTuple):
     bytes: int
     nodes: int
     again: int
-    shape: tuple
-    origin: object
+    shape: tuple[int, ...]
+    origin: Origin | None
     scope: str
 
 
@@ -86,8 +86,8 @@ class GraphUsage(NamedTuple):
     scratch: int
     nodes: int
     kept: int
-    by_value: list
-    dropped: list = []
+    by_value: list[ValueUsage]
+    dropped: list[DroppedUsage] = []
     again_seconds: float = 0.0
     missing: int = 0
     limit: int = 0
@@ -191,7 +191,7 @@ cdef object usage(const Graph* g):
                       dropped_usage(g), g.again_ns / 1e9, g.missing, g.memory.limit)
 
 
-def graph_usage(ComputationGraph graph not None):
+def graph_usage(ComputationGraph graph not None) -> GraphUsage:
     """The current memory usage of a graph, as a GraphUsage."""
     claim(graph_table(), &graph.g)
     try:
@@ -275,6 +275,6 @@ def watch_peak():
     at_peak = None
 
 
-def peak():
+def peak() -> GraphUsage | None:
     """The largest memory usage of a graph since `watch_peak`, as a GraphUsage; None if no pass was profiled."""
     return at_peak

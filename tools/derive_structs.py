@@ -1,0 +1,107 @@
+"""Declarations of C structs for Cython, from `include/dynet_cy/*.h`.
+
+A file says which: `# derived: structs of Dim, Changes, Panels = dy_packed`.  If nothing else is said, `Changes` is
+`dy_changes`.  A field whose type the file neither declares nor imports is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache, partial
+from pathlib import Path
+
+from derive_text import ROOT, Mistake, split
+
+REGION = re.compile(r"^( *)# derived: structs of (.+(?:\n *#  .+)*)\n((?:.*\n)*?) *# end of structs$", re.MULTILINE)
+KNOWN = {"char", "double", "float", "int", "ptrdiff_t", "size_t", "unsigned", "void"}  # to Cython itself
+
+
+@cache
+def header(name: str) -> str:
+    """The text of a header and of those that it includes, without comments."""
+    path = ROOT / "include" / name
+    text = re.sub(r"/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    included = [path.with_name(n) for n in re.findall(r'^#include "(\w+\.h)"', text, re.MULTILINE)]
+    return text + "".join(header(str(p.relative_to(ROOT / "include"))) for p in included if p.exists())
+
+
+@cache
+def structs(text: str) -> dict[str, tuple[str, list[str]]]:
+    """`struct` or `union`, and the fields as in C, of each struct of a header, by its name."""
+    found = {}
+    pattern = r"^(?:typedef )?(struct|union)(?: (\w+))? \{\n((?:[ \t].*\n|\n)*)\} ?(\w*);"
+    for kind, tag, body, name in re.findall(pattern, text, re.MULTILINE):
+        fields = re.sub(r"\b(?:union|struct)\s*\{|\}\s*;", "", body)  # those without a name
+        found[name or tag] = kind, [" ".join(field.split()) for field in fields.split(";") if field.strip()]
+    return found
+
+
+def fields(declaration: str, known: dict[str, str], text: str) -> Iterator[str]:
+    """A declaration of C as declarations of Cython; nothing if a type or a size is unknown."""
+    match = re.fullmatch(r"((?:(?:const|struct|_Atomic) )*)(\w+) ?(.+)", declaration)
+    if match is None or match[2] not in known:
+        return
+    base = ("const " if "const" in match[1] else "") + known[match[2]]
+    function = re.fullmatch(r"(\**)\(\*(\w+)\)\((.*)\)", match[3])
+    if function is not None:
+        arguments = [list(fields(argument, known, text)) for argument in split(function[3])]
+        if all(arguments):
+            yield f"{base}{function[1]} (*{function[2]})({', '.join(a[0] for a in arguments)}) noexcept nogil"
+        return
+    for declarator in split(match[3]):
+        parts = re.fullmatch(r"((?:\* ?(?:const )?)*)(\w+)((?:\[[^]]+\])*)(?: : \d+)?", declarator)
+        if parts is None:
+            raise Mistake(f"include/dynet_cy: {declaration!r} is not understood")
+        stars, name, size = parts.groups()
+        sizes = [number(part, text) for part in re.findall(r"\[(.+?)\]", size)]
+        if None not in sizes:
+            stars = stars.replace(" ", "").replace("const", " const")
+            name = 'begin "from"' if name == "from" else name  # a keyword of Python
+            yield f"{base}{stars} {name}" + "".join(f"[{n}]" for n in sizes)
+
+
+def number(size: str, text: str) -> str | None:
+    """The value of the size of an array: a number or a constant; None if it is neither."""
+    match = re.search(rf"\b{size}(?: =)? (\d+)\b", text) if size.isidentifier() else None
+    return size if size.isdigit() else match and match[1]
+
+
+def named(names: str) -> dict[str, str]:
+    """The names in C of the structs that a file asks for, by their names in Cython."""
+    words = [word.partition(" = ") for word in split(re.sub(r"\s*#\s*|\s+", " ", names))]
+    return {name: c_name or "dy" + re.sub("[A-Z]", lambda m: f"_{m[0].lower()}", name) for name, _, c_name in words}
+
+
+def declared(match: re.Match[str], known: dict[str, str]) -> str:
+    """A region of a file, with the declarations that its first line asks for."""
+    indent, names, _ = match.groups()
+    name = re.findall(r'^cdef extern from "(.+)"', match.string[: match.start()], re.MULTILINE)[-1]
+    text = header(name)
+    lines: list[str] = []
+    for name_here, c_name in named(names).items():
+        if c_name not in structs(text):
+            raise Mistake(f"{name}: there is no struct {c_name}")
+        kind, declarations = structs(text)[c_name]
+        tag = "" if re.search(rf"^(?:\}}|typedef .*) {c_name};", text, re.MULTILINE) else f"{kind} "
+        lines += ["", f'{indent}ctypedef {kind} {name_here} "{tag}{c_name}":']
+        lines += [f"{indent}    {line}" for d in declarations for line in fields(d, known, text)]
+    return f"{indent}# derived: structs of {names}\n" + "\n".join([*lines[1:], f"{indent}# end of structs"])
+
+
+def declarations() -> Iterator[tuple[Path, str]]:
+    """All files that ask for structs, with these."""
+    texts = {p: p.read_text(encoding="utf-8") for p in sorted((ROOT / "dynet_cy").rglob("*.p[xy][dx]"))}
+    own: dict[Path, dict[str, str]] = {}
+    types = re.compile(r'^    ctypedef .*?(\w+) "(?:struct )?(\w+)"', re.MULTILINE)
+    for path, text in texts.items():
+        own[path] = {c: name for _, names, _ in REGION.findall(text) for name, c in named(names).items()}
+        own[path].update((c, name) for name, c in types.findall(text))
+    everywhere = {c: name for found in own.values() for c, name in found.items()}
+    for path, text in texts.items():
+        if REGION.search(text):
+            imports = re.findall(r"\bcimport (\([^)]*\)|.*)$", text, re.MULTILINE)
+            words = set(re.findall(r"\w+", " ".join(imports)))
+            known = {name: name for name in KNOWN | words}
+            known.update({c: name for c, name in everywhere.items() if name in words}, **own[path])
+            yield path, REGION.sub(partial(declared, known=known), text)
