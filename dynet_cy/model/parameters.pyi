@@ -165,7 +165,10 @@ def const_parameter(
 ) -> tuple[Expression, ...]:
     """The expressions of parameters in the current graph as constants: without gradients."""
 
-def check_key(key: str) -> None: ...
+def check_text(function: str, argument: str, given: object) -> None:
+    """Refuse what is no name in a file, such as the list of parameters that `dynet_cy.save` takes."""
+
+def check_key(argument: str, key: object) -> None: ...
 def entry_of(x: Parameters | LookupParameters, name: str) -> Any:
     """The parameter as an entry of a text model file."""
 

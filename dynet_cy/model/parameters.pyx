@@ -1244,7 +1244,16 @@ def set_gradient_state(_Stored x not None, state):
 #
 # Parameters as entries of text model files.
 
-def check_key(key):
+def check_text(str function, str argument, given):
+    """Refuse what is no name in a file, such as the list of parameters that `dynet_cy.save` takes."""
+    if not isinstance(given, str):
+        way = "dy.save(file, [W, builder])" if function == "save" else "W, builder = dy.load(file, collection)"
+        raise TypeError(f"{function}: argument {argument}: expected a name in the file, such as \"/W\", got "
+                        f"{type(given).__name__}; for parameters and builders of your choice, write {way}")
+
+
+def check_key(str argument, key):
+    check_text("save", argument, key)
     if " " in key or "#" in key:
         raise ValueError(f"Key could not include ' ' or '#': {key}")
 
@@ -1259,12 +1268,13 @@ def entry_of(_Stored x not None, str name):
 
 def write_entry(_Stored x not None, fname, key, append):
     """Write one parameter to a text model file."""
-    check_key(key)
+    check_key("key", key)
     write_text_model(fname, [entry_of(x, key or x.name())], append)
 
 
 def read_entry(_Stored x not None, fname, key):
     """Read one parameter from a text model file."""
+    check_text("populate", "key", key)
     fill_entry(x, find_entry(fname, key, isinstance(x, LookupParameters)), fname)
 
 
