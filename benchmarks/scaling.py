@@ -1,7 +1,7 @@
 """How far data-parallel training scales: a formula, and a simulation that is checked against two processes.
 
-    python benchmarks/scaling.py                              # the tables of docs/lab/scaling.md, on the standard output
-    python benchmarks/scaling.py --write docs/lab/scaling.md      # put them into the page
+    python benchmarks/scaling.py                              # the tables of docs/lab/scaling.md, to the terminal
+    python benchmarks/scaling.py --write docs/lab/scaling.md  # put them into the page
     python benchmarks/scaling.py --network 'mine 20 5.0'      # another network: latency in us, gigabytes per second
 
 It reads `benchmarks/scaling.json`, which has for each workload the fields of `Workload`, measured on one machine, and

@@ -106,7 +106,8 @@ def test_message_of_a_full_arena(memory_limit, memory_left) -> None:
         with pytest.raises(MemoryError) as raised:
             dy.ones(10 * MIB)
         match = re.fullmatch(
-            r"out of memory for an input: ([\d,]+) bytes needed, ([\d,]+) left of the limit of ([\d,]+) \(([\d.]+ MiB)\); "
+            r"out of memory for an input: ([\d,]+) bytes needed, ([\d,]+) left of the limit of ([\d,]+) "
+            r"\(([\d.]+ MiB)\); "
             r"raise it with --dynet-mem MB or dynet_cy\.config\.set\(mem=MB\); "
             r"renew_cg\(\) gives back the memory of expressions that are no longer needed",
             str(raised.value),
