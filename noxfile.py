@@ -196,7 +196,7 @@ def sanitize(session: nox.Session) -> None:
         *("examples", "projects", "benchmarks", "compat", "onnx", "peer", "typing", "loggers", "pretrained", "gpu"),
         *("test_custom_op_page.py", "test_debugging_page.py", "test_derived.py", "test_docstrings.py", "test_pages.py"),
         *("test_layering.py", "test_platforms.py", "test_project.py", "test_tutorials.py", "test_your_own_data.py"),
-        *("test_cannot_run.py", "test_quick.py", "test_port.py", "test_starting.py", "core/test_equivalents.py"),
+        *("test_cannot_run.py", "test_quick.py", "hints/test_port.py", "test_starting.py", "hints/test_equivalents.py"),
         *(f"test_data_{name}.py" for name in ("environments", "layouts", "metrics", "positions", "readers")),
         *(f"files/test_{name}.py" for name in ("missing", "pickles", "places", "replacing", "written_is_read")),
         *(f"nn/test_{name}.py" for name in ("columns", "convolution_layers", "image_layers")),
@@ -265,8 +265,8 @@ def sdist(session: nox.Session) -> None:
         *("serving/test_fibers_changes.py", "compat/test_gpu_asked_for.py", "test_soak.py", "test_soak_serving.py"),
         *("projects", "examples/test_parallel_examples.py"),
         *(f"parallel/test_{name}.py" for name in ("async", "equality", "lazy_in_processes")),
-        *(f"execute/test_{name}.py" for name in ("anomaly", "background", "cpu", "graph_limit", "pieces")),
-        *(f"execute/test_{name}.py" for name in ("recompute", "within_limit")),
+        *(f"execute/test_{name}.py" for name in ("background", "cpu", "graph_limit", "pieces", "recompute")),
+        *("execute/test_within_limit.py", "watch/test_anomaly.py"),
     ]
     run_tests(session, "-m", "not slow", *(f"--ignore=tests/{name}" for name in apart), *session.posargs)
 

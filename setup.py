@@ -50,11 +50,8 @@ MATHS = ["-fno-math-errno", "-fno-trapping-math"]
 # Some ops have loops over numbers, of which -O3 makes vector instructions, and -O3 makes nodes in 4 ns less. Modules
 # that call devices and other processes, keep collections or report, and do nothing for each node or parameter of an
 # update, compile with -O1 in 60 % of the time of -O2.
-LEVELS = {"graph": "-O3", "kernels": "-O3", "ops": "-O3", "gpu": "-O1", "parallel": "-O1"}
-for seldom in (
-    *("execute/watch", "memory/bridge", "model/collection"),
-    *("train/device", "train/trainers"),
-):
+LEVELS = {"graph": "-O3", "kernels": "-O3", "ops": "-O3", "gpu": "-O1", "parallel": "-O1", "watch": "-O1"}
+for seldom in ("memory/bridge", "model/collection", "train/device", "train/trainers"):
     LEVELS[seldom] = "-O1"
 
 SANITIZERS = {

@@ -27,6 +27,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -153,10 +154,13 @@ def run_rounds(
     with tqdm(total=len(forms) * (rounds + 1), desc=f"{program}, {threads} thread{'s' * (threads > 1)}") as bar:
         for _ in range(rounds + 1):  # the first one warms up
             for form in forms:
+                begun = time.perf_counter()
                 child = start(*form) if once else children[form]
-                answers[form].append(child.round())
-                if once:
+                answer = child.round()
+                if once:  # the process tells only what it has taken since it began
+                    answer["wall"] = time.perf_counter() - begun
                     child.close()
+                answers[form].append(answer)
                 bar.update()
     for child in children.values():
         child.close()

@@ -301,7 +301,7 @@ def main() -> None:
     reset_peak()
     for _ in sys.stdin:
         # What was needed until now counts as well where a new process is measured.
-        start, begun = (0.0, 0.0) if args.program == "start" else (time.process_time(), time.perf_counter())
+        start, begun = 0.0 if args.program == "start" else time.process_time(), time.perf_counter()
         found = run()
         answer = {"seconds": time.process_time() - start, "wall": time.perf_counter() - begun, "loss": found}
         print(json.dumps({**answer, "memory": peak()}), file=answers, flush=True)

@@ -17,15 +17,18 @@ import dynet_cy._built  # first: says what is wrong where the others would fail 
 import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # type: ignore[import-not-found]  # noqa: F401 - puts the executor in place
 from dynet_cy import data, functions, nn, onnx, parallel
-from dynet_cy import strictness as _strictness
 from dynet_cy._version import __version__
 from dynet_cy.config import DynetParams, init, init_from_params
-from dynet_cy.core import equivalents as _equivalents
 from dynet_cy.core.devices import HAVE_CUDA, DeviceInfo, available_devices, get_device_info
 from dynet_cy.core.keywords import watch as _watch
 from dynet_cy.core.later import later as _later
 from dynet_cy.data import metrics
+from dynet_cy.decoding.greedy import decode
+from dynet_cy.decoding.search import Hypothesis, OneOf, beam_search, best_tree
+from dynet_cy.decoding.states import join_states, select_states
 from dynet_cy.derivatives import gradients, hessian_vector_product
+from dynet_cy.drawing.svg import Drawing, draw
+from dynet_cy.drawing.text import dump_cg, print_graphviz, print_text_graphviz
 from dynet_cy.extension import get_cython_path, get_include
 from dynet_cy.files import places as _places
 from dynet_cy.files.checkpoint import load_network, load_safetensors, read_extra, save_safetensors
@@ -45,15 +48,16 @@ from dynet_cy.graph import (
     renew_cg,
     values,
 )
-from dynet_cy.graph.drawing import Drawing, draw
 from dynet_cy.graph.expressions import reset_random_seed
 from dynet_cy.graph.input_values import FloatValue, FloatVectorValue, UnsignedValue, UnsignedVectorValue
 from dynet_cy.graph.making import to_device
 from dynet_cy.graph.origin import name_scope, record_lines
 from dynet_cy.graph.regions import checkpoint
-from dynet_cy.graph.show import dump_cg, print_graphviz, print_text_graphviz
 from dynet_cy.graph.structs import give_attributes as _give_attributes
 from dynet_cy.graph.tensor import Tensor
+from dynet_cy.hints import equivalents as _equivalents
+from dynet_cy.hints import strictness as _strictness
+from dynet_cy.hints.strictness import AmbiguityError, strict
 from dynet_cy.model import (
     LookupExpression,
     LookupParameters,
@@ -84,12 +88,8 @@ from dynet_cy.profiling.anomaly import AnomalyError, detect_anomaly
 from dynet_cy.profiling.memory import MemoryReport, memory_report
 from dynet_cy.rnn.builder import _RNNBuilder
 from dynet_cy.rnn.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBuilder, StandardSoftmaxBuilder
-from dynet_cy.serving.decoding import decode
 from dynet_cy.serving.fibers import batched_map
-from dynet_cy.serving.search import Hypothesis, OneOf, beam_search, best_tree
 from dynet_cy.serving.server import Server, ServerCall, ServerClosed, ServerFull, ServerStatistics
-from dynet_cy.serving.states import join_states, select_states
-from dynet_cy.strictness import AmbiguityError, strict
 from dynet_cy.train.schedules import (
     CosineSchedule,
     LinearSchedule,

@@ -48,18 +48,18 @@ from types import FrameType
 from typing import Any, NoReturn, Optional
 
 from dynet_cy import profiling as _profiling
-from dynet_cy import strictness as _strictness
 from dynet_cy.core.devices import check_device, count_gpus
 from dynet_cy.core.threads import is_dynet as follows_dynet
-from dynet_cy.execute import watch as _watch
 from dynet_cy.graph import expressions as _expressions
+from dynet_cy.hints import strictness as _strictness
 from dynet_cy.kernels import kernels as _kernels
 from dynet_cy.kernels import pool as _pool
 from dynet_cy.memory import arena as _arena
 from dynet_cy.model import weight_decay as _weight_decay
 from dynet_cy.parallel import runtime as _parallel
 from dynet_cy.profiling import anomaly as _anomaly
-from dynet_cy.schedule import siblings as _siblings
+from dynet_cy.schedule import speculation as _speculation
+from dynet_cy.watch import instruments as _watch
 
 __all__ = ["DynetParams", "add_options", "get", "gpu", "init", "init_from_params", "set", "set_gpu"]
 
@@ -176,7 +176,7 @@ def set(
     if batch_requests is not None:
         if batch_requests not in (0, 1):
             raise ValueError(f"batch_requests must be 0 or 1, not {batch_requests!r}")
-        _siblings.switch(bool(batch_requests))
+        _speculation.switch(bool(batch_requests))
     if precision is not None:
         _kernels.set_precision(precision)
     for name, on in (("check", check), ("strict", strict)):
@@ -258,7 +258,7 @@ def get() -> dict[str, Any]:
         "threads": _pool.threads(),
         "flush_denormals": _pool.flushes_denormals(),
         "check": _switched["check"],
-        "batch_requests": _siblings.is_on(),
+        "batch_requests": _speculation.is_on(),
         "precision": _kernels.precision(),
         "strict": _switched["strict"],
     }

@@ -15,6 +15,6 @@ where DyNet's module returns None. The module has every name of dynet_cy.
 
 import dynet_cy as _dynet_cy
 from dynet_cy import *  # noqa: F403 - its __all__ is the list
-from dynet_cy.graph.show import dot
+from dynet_cy.drawing.text import dot
 
 __all__ = [*_dynet_cy.__all__, "dot"]

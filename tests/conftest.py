@@ -158,13 +158,13 @@ def drops() -> Iterator[Callable[[bool], None]]:
 
     def switch(on: bool) -> None:
         engine.tune("memory.arena.poisoning", on)
-        engine.tune("schedule.fleeting.small_too", on)
+        engine.tune("schedule.transient.small_too", on)
 
     at_first = {
         "memory.arena.poisoning": 0,
-        "schedule.fleeting.small_too": 0,
-        "schedule.fleeting.least_of_plan": 1 << 60,
-        "schedule.fleeting.least_spent": 1,
+        "schedule.transient.small_too": 0,
+        "schedule.transient.least_of_plan": 1 << 60,
+        "schedule.transient.least_donated": 1,
     }
     with engine.tuned(at_first):
         yield switch
@@ -173,12 +173,12 @@ def drops() -> Iterator[Callable[[bool], None]]:
 @pytest.fixture
 def values_stay() -> Iterator[None]:
     """For what runs backward again although parameters have changed: no backward uses memory of values."""
-    with engine.tuned({"schedule.fleeting.least_spent": 1 << 60}):
+    with engine.tuned({"schedule.transient.least_donated": 1 << 60}):
         yield
 
 
 @pytest.fixture
 def small_graphs_keep_all() -> Iterator[None]:
     """For what counts values or bytes: small graphs drop nothing, with DYNET_CY_DROP_SMALL=1 too."""
-    with engine.tuned({"schedule.fleeting.small_too": False}):
+    with engine.tuned({"schedule.transient.small_too": False}):
         yield

@@ -33,6 +33,7 @@ from derive_text import ROOT, WIDTH, Mistake, closing, split, with_regions, wrap
 
 ROWS = ROOT / "include" / "dynet_cy"
 OPS = ROOT / "dynet_cy" / "ops"
+HINTS = ROOT / "dynet_cy" / "hints"
 
 
 # ---- rows of .def files ------------------------------------------------------------
@@ -500,39 +501,16 @@ def differences(found: Sequence[Family]) -> tuple[Path, str]:
 
 
 def known_differences() -> Iterator[tuple[Path, str]]:
-    """dynet_cy/differences.py: the rows of the tables of docs/differences.md, for `dynet_cy.port`."""
+    """The rows of the tables of docs/differences.md, for `dynet_cy.port`."""
     page = (ROOT / "docs" / "differences.md").read_text(encoding="utf-8")
-    lines = [
-        '"""The known differences from DyNet: the tables of docs/differences.md.  Written by tools/derive.py."""',
-        "",
-        "from __future__ import annotations",
-        "",
-        "from typing import NamedTuple",
-        "",
-        "",
-        "class Difference(NamedTuple):",
-        '    """A row: what it is about, what DyNet does, what dynet_cy does, and why or where to read on."""',
-        "",
-        "    what: str",
-        "    there: str",
-        "    here: str",
-        "    why: str",
-        "",
-        "",
-        "# ruff: noqa: E501",
-        "DIFFERENCES = (",
-    ]
+    rows = []
     for head, body in re.findall(r"^\| (what \| DyNet.*) \|\n\|[-|]+\|\n((?:\|.*\n)+)", page, re.MULTILINE):
         for row in body.splitlines():
             cells = [cell.strip() for cell in row[1:-1].split("|")]
             cells += ["works as its docstring says"] if "dynet_cy" not in head else []
             cells += [""] * (4 - len(cells))
-            lines += [
-                "    Difference(",
-                *(f"        {json.dumps(cell, ensure_ascii=False)}," for cell in cells),
-                "    ),",
-            ]
-    yield ROOT / "dynet_cy" / "differences.py", "\n".join([*lines, ")", ""])
+            rows.append(f"    Difference({', '.join(json.dumps(cell, ensure_ascii=False) for cell in cells)}),")
+    yield with_regions(HINTS / "differences.py", rows=iter(rows))
 
 
 # ---- trainers, builders and layers -------------------------------------------------------------
@@ -661,7 +639,7 @@ def in_words(title: str, names: Sequence[str], surface: dict[str, object]) -> It
 
 def equivalents() -> Iterator[tuple[Path, str]]:
     """The tables of what other libraries write, and the attributes of classes that no stub has."""
-    module = runpy.run_path(str(ROOT / "dynet_cy" / "core" / "equivalents.py"))
+    module = runpy.run_path(str(HINTS / "equivalents.py"))
     tables = module["TABLES"]
     heads = {"numpy": "NumPy", "tensorflow": "TensorFlow"}
     regions = {
@@ -675,7 +653,7 @@ def equivalents() -> Iterator[tuple[Path, str]]:
         for name, rows in tables.items()
     }
     page = ROOT / "docs" / "dynet-cy-for-pytorch-users.md"
-    rows = runpy.run_path(str(ROOT / "dynet_cy" / "readings.py"))["READINGS"]
+    rows = runpy.run_path(str(HINTS / "readings.py"))["READINGS"]
     for name, errors in (("readings", True), ("listed", False)):
         regions[name] = [
             "",

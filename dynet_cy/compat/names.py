@@ -13,7 +13,7 @@ import numpy as np
 
 import dynet_cy
 from dynet_cy import config, viz
-from dynet_cy.core.equivalents import Elsewhere
+from dynet_cy.hints.equivalents import Elsewhere
 
 __all__ = ["NAMES", "namespace"]
 

@@ -9,7 +9,7 @@ Python 3.10, Python calls in another way, and errors are its own; but a wrong ar
 
 from cpython.object cimport PyObject
 
-from dynet_cy.core.equivalents import of_arguments
+from dynet_cy.hints.equivalents import of_arguments
 
 
 cdef extern from *:

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, SupportsIndex
 
-from dynet_cy.core.equivalents import KnownArguments
 from dynet_cy.core.items import check_no_table
 from dynet_cy.files.reading import FileName, numbered_lines
 from dynet_cy.files.replacing import write_file
 from dynet_cy.files.schema import COUNT, TEXT, check, every, mapping, maybe, one_of, record
+from dynet_cy.hints.equivalents import KnownArguments
 
 __all__ = ["Vocabulary"]
 

@@ -13,22 +13,16 @@ from dynet_cy.execute.gradients cimport (
     multiply_collected, multiply_one, open_backward, run_backward, run_backward_joined, sums_of,
 )
 from dynet_cy.execute.recompute cimport may_drop, prepare_backward, run_backward_in_stretches
-from dynet_cy.execute.revival cimport bring_back, open_spending, revive_needed, run_plan
+from dynet_cy.execute.rematerialize cimport bring_back, open_donation, rematerialize_needed, run_plan
 from dynet_cy.execute.walk cimport (
     Device, Failure, Form, allocate, begin_walk, forward_call, forward_each, forward_pieces, forward_views,
     raise_failure, raise_of_op,
-)
-from dynet_cy.execute.watch cimport (
-    WEIGHT_GRADIENTS, bad_collected, check_before, checking, end_pass, list_batches, note, now, profiling,
-    raise_anomaly,
 )
 from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, EACH, ENGINE_CPU, FLATTENED, FORMS, NO_BATCH, ONE, PIECES, STACKED, TILES, VIEWS, Batch, Engine,
     Node, engine, nodes_of, state_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
-from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span
-from dynet_cy.graph.usage cimport raise_no_memory
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.kernels.product cimport pack_for_narrow
@@ -36,7 +30,13 @@ from dynet_cy.memory.arena cimport arena_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport CPU
 from dynet_cy.schedule.plan cimport drop_plan, drop_plan_cache, plan
-from dynet_cy.schedule.siblings cimport drop_siblings
+from dynet_cy.schedule.speculation cimport drop_speculation
+from dynet_cy.watch.instruments cimport (
+    WEIGHT_GRADIENTS, bad_collected, check_before, checking, end_pass, list_batches, note, now, profiling,
+    raise_anomaly,
+)
+from dynet_cy.watch.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span
+from dynet_cy.watch.usage cimport raise_no_memory
 
 from dynet_cy.execute.walk import PARTIAL
 
@@ -131,7 +131,7 @@ cdef int plan_and_run(Walk* w, const uint32_t* targets, uint32_t n, int strategy
         return -1
     ended = plan(w.g, targets, n, strategy, checking, &n_batches, &w.failure.interrupts)
     if ended == 1:
-        if revive_needed(w, targets, n):
+        if rematerialize_needed(w, targets, n):
             return -1
         ended = plan(w.g, targets, n, strategy, checking, &n_batches, &w.failure.interrupts)
     if ended:
@@ -230,7 +230,7 @@ cdef int walk_back(Walk* w, uint32_t target, bint full) noexcept nogil:
     cdef int failed
     if g.stretches.top and node.batch != NO_BATCH and prepare_backward(w, node.batch):
         return -1
-    if open_spending(w, target, full) or open_backward(w, target, full) or begin_at(w, target):
+    if open_donation(w, target, full) or open_backward(w, target, full) or begin_at(w, target):
         return -1
     if node.val == NULL or not state_of(g)[target] & COMPUTED or node.batch >= g.n_batches:
         arena_rewind(&g.scratch, min(g.scratch.top, top))
@@ -302,7 +302,7 @@ cdef int finish_collected(Walk* w) noexcept nogil:
 
 cdef void closed(Graph* g) noexcept nogil:
     drop_plan_cache(g)
-    drop_siblings(g)
+    drop_speculation(g)
 
 
 cdef Engine* hooks = engine(ENGINE_CPU)

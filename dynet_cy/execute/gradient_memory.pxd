@@ -63,9 +63,9 @@ cdef inline void take_back(Graph* g, Lending* lending, Batch* batch, const Addit
         free_gradients(g, lending, batch, reader)
 
 
-# A batch has run backward, or the rest of the pass does not read its values for another reason: use their memory for
-# gradients, if it may be used; `reader`: the last addition that may read them.
-cdef void spend_values(Graph* g, Lending* lending, Batch* batch, const Addition* reader) noexcept nogil
+# The rest of the pass does not read the values of a batch: let gradients use their memory, if they may. `reader`: the
+# last addition that may read the values.
+cdef void donate_values(Graph* g, Lending* lending, Batch* batch, const Addition* reader) noexcept nogil
 # Free memory of `claim_memory`; `reader` as above.
 cdef void give_back(Graph* g, Lending* lending, void* p, size_t n, const Addition* reader) noexcept nogil
 

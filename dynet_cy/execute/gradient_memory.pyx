@@ -2,10 +2,10 @@
 
 from dynet_cy.execute.accumulation cimport is_made
 from dynet_cy.graph.structs cimport (
-    MOST_PIECES, claim_gradients, done_with, free_memory, gradient_bytes, is_spendable, last_joint, n_holes, spend,
+    MOST_PIECES, claim_gradients, donate, done_with, free_memory, gradient_bytes, is_donatable, last_joint, n_holes,
 )
 from dynet_cy.memory.arena cimport arena_alloc
-from dynet_cy.schedule.fleeting cimport least_spent
+from dynet_cy.schedule.transient cimport least_donated
 
 
 cdef bint give(Graph* g, Lending* lending, Batch* batch) noexcept nogil:
@@ -85,7 +85,7 @@ cdef void lend(Graph* g, Lending* lending, char* p, size_t bytes, const Addition
     lending.last = lent
 
 
-cdef void spend_values(Graph* g, Lending* lending, Batch* batch, const Addition* reader) noexcept nogil:
-    if batch.bytes >= least_spent and is_spendable(batch) and n_holes(&g.spent) < MOST_PIECES:
-        spend(g, batch)
+cdef void donate_values(Graph* g, Lending* lending, Batch* batch, const Addition* reader) noexcept nogil:
+    if batch.bytes >= least_donated and is_donatable(batch) and n_holes(&g.donated) < MOST_PIECES:
+        donate(g, batch)
         give_back(g, lending, batch.y, batch.bytes, reader)

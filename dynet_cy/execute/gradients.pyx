@@ -22,26 +22,26 @@ from dynet_cy.core.threads cimport interrupted
 from dynet_cy.execute.accumulation cimport (
     MOST_IN_BACKGROUND, add_in_background, finish_background, is_made, note_before, roll_back,
 )
-from dynet_cy.execute.gradient_memory cimport give_back, spend_values, take_back
+from dynet_cy.execute.gradient_memory cimport donate_values, give_back, take_back
 from dynet_cy.execute.walk cimport (
     FEW, allocate, allocate_table, arrange, claim, gather, in_turn, is_divided, is_empty, lay_items, neighbours_before,
     op_raised, open_section, part_views, pieces_backward, place_of, set_call, set_call_of_one, set_one, set_tensor,
     settle, settle_gradients, uses_in, views_backward,
 )
-from dynet_cy.execute.watch cimport bad_gradients, checking, note_call, now, profiling
 from dynet_cy.graph.structs cimport (
     IN_ANY_ORDER, IN_ORDER, KEEPS_ASKED, KEEPS_FACTORS, LIVE, NEEDS_GRAD, NO_BATCH, ONE, TILES, TRAINABLE, VIEWS,
     Absorbed, Graph, are_joint, args_of, batches_of, claim_memory, free_memory, gradient_of_node, held_of, home_of,
-    is_spendable, keep_gradient, keep_held_gradients, lie_over, nodes_of, open_gradients, order_of, state_of,
+    is_donatable, keep_gradient, keep_held_gradients, lie_over, nodes_of, open_gradients, order_of, state_of,
 )
-from dynet_cy.graph.thrift cimport MOST_COLUMNS, memory_left
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport weight_gradient
 from dynet_cy.memory.arena cimport arena_offset, arena_rewind, array_push, array_rewind, segment_of
 from dynet_cy.memory.storage cimport note_gradient
 from dynet_cy.ops.registry cimport UNCHANGED, Needs, Op, goes_over, op_at, reads, reads_result
-from dynet_cy.schedule.fleeting cimport least_spent
+from dynet_cy.schedule.budget cimport MOST_COLUMNS, memory_left
 from dynet_cy.schedule.joining cimport BackwardPlan, Step, plan_backward
+from dynet_cy.schedule.transient cimport least_donated
+from dynet_cy.watch.instruments cimport bad_gradients, checking, note_call, now, profiling
 
 
 # A product with ENOUGH_COLUMNS columns gains nothing from more; smaller matrices than LEAST_SIZE stay in the
@@ -451,7 +451,7 @@ cdef inline bint may_hand_on(const Walk* w, const Batch* batch, const Node* a) n
         return False
     to = &batches_of(w.g)[a.batch]
     return (to.dy == NULL and to.y == a.val and to.bytes == batch.bytes and not to.joint and to.form != VIEWS
-            and not (to.keeps and w.g.spends))      # it may be memory of values
+            and not (to.keeps and w.g.donates))      # it may be memory of values
 
 
 cdef inline void hand_on(const Walk* w, Batch* batch, const Node* a) noexcept nogil:
@@ -505,7 +505,7 @@ cdef inline bint may_come_last(const Walk* w, const Batch* batch, const uint32_t
         return False
     to = &batches_of(w.g)[a.batch]
     if (to.dy != NULL or to.bytes != batch.bytes or to.count != 1 or to.joint or to.form == VIEWS
-            or to.keeps and w.g.spends):
+            or to.keeps and w.g.donates):
         return False
     for k in range(n):
         if k != i and args[k] == args[i]:
@@ -553,8 +553,8 @@ cdef bint goes_over_values(const Walk* w, const Batch* batch, const Op* op, cons
     if a.batch == NO_BATCH or w.reader != NULL or not goes_over(op, i):
         return False
     of = &batches_of(g)[a.batch]
-    if (of.reader != w.number + 1 or of.dy != NULL or of.y != a.val or of.joint or not is_spendable(of)
-            or of.bytes < least_spent or of.bytes != total_of(&c.x[i].dim) * sizeof(float)
+    if (of.reader != w.number + 1 or of.dy != NULL or of.y != a.val or of.joint or not is_donatable(of)
+            or of.bytes < least_donated or of.bytes != total_of(&c.x[i].dim) * sizeof(float)
             or reads_result(&ops[nodes[order_of(g)[of.first]].op])):
         return False
     for j in range(batch.count if c.n > 1 else 0):      # no other argument may read them
@@ -786,7 +786,7 @@ cdef int adjacent_backward(Walk* w, Batch* batch, const Op* op, const Needs* nee
     cdef float* to
     if over and not live:
         hand_on(w, batch, a)
-    elif w.g.spends == IN_ORDER and not live and goes_over_values(w, batch, op, c, i):
+    elif w.g.donates == IN_ORDER and not live and goes_over_values(w, batch, op, c, i):
         lie_over(g, &batches_of(g)[a.batch])
     to = claim(w, a)
     if to == NULL or settle(w):
@@ -1017,7 +1017,7 @@ cdef inline int backward_of_one(Walk* w, Batch* batch) noexcept nogil:
                     if op.in_place == UNCHANGED:
                         of_arg[0] |= LIVE
                         continue
-                elif g.spends == IN_ORDER and not of_arg[0] & LIVE and goes_over_values(w, batch, op, &c, i):
+                elif g.donates == IN_ORDER and not of_arg[0] & LIVE and goes_over_values(w, batch, op, &c, i):
                     lie_over(g, &batches_of(g)[a.batch])
                 set_tensor(&c.dx, &a.dim, a.dim.bd, claim(w, a))
                 if c.dx.v == NULL or backward_into(w, batch, op, needs, &c, i, (of_arg[0] & LIVE) != 0):
@@ -1373,8 +1373,8 @@ cdef inline void let_gradients_go(Walk* w, Batch* batch, bint all_live) noexcept
     if batch.joint and w.background != NULL:
         reader = w.background.last
     take_back(w.g, &w.lending, batch, reader)
-    if w.g.spends and all_live:
-        spend_values(w.g, &w.lending, batch, w.background.last if w.background != NULL else NULL)
+    if w.g.donates and all_live:
+        donate_values(w.g, &w.lending, batch, w.background.last if w.background != NULL else NULL)
 
 
 cdef inline int batch_backward(Walk* w, Batch* batch, uint32_t together) noexcept nogil:
@@ -1403,8 +1403,8 @@ cdef int run_backward_joined(Walk* w, uint32_t last) noexcept nogil:
     cdef int failed = 0
     if not plan_backward(g, last, &plan):
         return run_backward(w, 0, last)
-    if g.spends:
-        g.spends = IN_ANY_ORDER
+    if g.donates:
+        g.donates = IN_ANY_ORDER
     for i in range(plan.n_steps):
         step = &plan.steps[i]
         if step.count > 1:

@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.execute.walk cimport Walk
 from dynet_cy.graph.structs cimport Batch, Graph
-from dynet_cy.graph.thrift cimport is_limited
+from dynet_cy.schedule.budget cimport is_limited
 
 
 cdef inline bint may_drop(const Graph* g) noexcept nogil:
@@ -14,14 +14,14 @@ cdef inline bint may_drop(const Graph* g) noexcept nogil:
 
 # Before nodes are planned: compute values again that were dropped and that they need, or that are among the targets.
 cdef int keep_needed(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil
-# Compute the next n planned batches, as `run_planned_at_once` does; values outside stretches may be fleeting, unless
+# Compute the next n planned batches, as `run_planned_at_once` does; values outside stretches may be transient, unless
 # `most_along` is 0.
 cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n,
                                   size_t most_along) noexcept nogil
 # Note how often the storages of parameters have changed that the next n batches read, as far as these may run again.
-cdef int note_fleeting_reads(Walk* w, uint32_t n_batches) noexcept nogil
-# After forward over batches from the first on: drop what is fleeting, whose memory is above `top`.
-cdef void end_fleeting(Graph* g, uint32_t first, size_t top) noexcept nogil
+cdef int note_transient_reads(Walk* w, uint32_t n_batches) noexcept nogil
+# After forward over batches from the first on: drop what is transient, whose memory is above `top`.
+cdef void end_transient(Graph* g, uint32_t first, size_t top) noexcept nogil
 # Before backward over the batches up to the last one, whose stretches need rooms, and the parameters that they read.
 cdef int prepare_backward(Walk* w, uint32_t last) noexcept nogil
 # Compute the gradients of the arguments of batches, the last one first, as `run_backward` does.

@@ -28,10 +28,9 @@ from dynet_cy.execute.walk cimport (
     MOST_TOGETHER, arrange, assign_values, claim_batch, clear_call, is_divided, lay_items, run_again,
     run_planned_at_once, settle,
 )
-from dynet_cy.execute.watch cimport now
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, FLATTENED, FLEETING, MOST_DEPTH, NO_BATCH, NO_STRETCH, ONE, SENT, STACKED, TILES, VIEWS, Batch,
-    Node, Read, Room, Stretch, args_of, batches_of, drop_fleeting, drop_stretch, evict, is_dropped, n_stretches,
+    COLUMNS, COMPUTED, FLATTENED, MOST_DEPTH, NO_BATCH, NO_STRETCH, ONE, SENT, STACKED, TILES, TRANSIENT, VIEWS, Batch,
+    Node, Read, Room, Stretch, args_of, batches_of, drop_stretch, drop_transient, evict, is_dropped, n_stretches,
     nodes_of, order_of, part_gradients, state_of, stretches_of,
 )
 from dynet_cy.kernels.product cimport note_caller, pack_for_narrow
@@ -39,6 +38,7 @@ from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, arena_trim, array_
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 from dynet_cy.schedule.dropping cimport UNREAD_AGAIN, plan_stretches
+from dynet_cy.watch.instruments cimport now
 
 cdef enum:
     FAILED = 2                      # of a resident stretch: its values are there, what else it needs may be lost
@@ -57,14 +57,14 @@ cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* t
     cdef uint32_t first
     cdef int ended, i
     cdef size_t[8] needed                       # MOST_DEPTH: by the rooms of earlier passes
-    cdef bint fleeting
+    cdef bint transient
     if n_batches == 0:
         return 0
     if g.stretches.top == 0:                    # rooms of a pass that has failed
         memset(g.rooms, 0, sizeof(g.rooms))
     for i in range(MOST_DEPTH):
         needed[i] = g.rooms[i].needed
-    first = plan_stretches(g, &n_batches, targets, n, most_along, &fleeting)
+    first = plan_stretches(g, &n_batches, targets, n, most_along, &transient)
     pack_for_narrow(g.missing != 0)
     if is_limited(g) and w.at_once:
         arena_trim(&g.scratch, SIZE_MAX)        # the plan took more than the pass will
@@ -72,7 +72,7 @@ cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* t
         if not w.at_once:
             w.device.take_apart(w, n_batches)       # a stretch may end between them
         evict(g, stretches_of(g)[first].before)     # the last stretch of an earlier pass, whose room is needed
-        if (note_reads(w, first) or (fleeting or g.may_spend) and note_fleeting_reads(w, n_batches)
+        if (note_reads(w, first) or (transient or g.may_donate) and note_transient_reads(w, n_batches)
                 or open_rooms(w)):
             arena_rewind(&g.grads, top)
             cut_short(g)
@@ -80,8 +80,8 @@ cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* t
             return -1
     ended = run_to(w, g.n_batches + n_batches, first, True)
     note_caller(0, False)
-    if fleeting:
-        end_fleeting(g, begin, top)
+    if transient:
+        end_transient(g, begin, top)
     if ended:
         cut_short(g)
     if ended < 0:
@@ -89,20 +89,20 @@ cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* t
     return ended
 
 
-cdef int note_fleeting_reads(Walk* w, uint32_t n_batches) noexcept nogil:
+cdef int note_transient_reads(Walk* w, uint32_t n_batches) noexcept nogil:
     cdef Graph* g = w.g
     cdef uint32_t b
     for b in range(g.n_batches, g.n_batches + n_batches):
-        if (batches_of(g)[b].level == FLEETING or batches_of(g)[b].spends) and note_reads_of(w, &batches_of(g)[b]):
+        if (batches_of(g)[b].level == TRANSIENT or batches_of(g)[b].donation) and note_reads_of(w, &batches_of(g)[b]):
             return -1
     return 0
 
 
-cdef void end_fleeting(Graph* g, uint32_t first, size_t top) noexcept nogil:
+cdef void end_transient(Graph* g, uint32_t first, size_t top) noexcept nogil:
     cdef uint32_t b
     for b in range(first, g.n_batches):
-        if batches_of(g)[b].level == FLEETING:
-            drop_fleeting(g, &batches_of(g)[b])
+        if batches_of(g)[b].level == TRANSIENT:
+            drop_transient(g, &batches_of(g)[b])
     arena_rewind(&g.grads, top)
 
 
@@ -566,7 +566,7 @@ cdef void keep_batch(Graph* g, uint32_t node, void* found) noexcept nogil:
     """Have the batch of a node kept, whose values are dropped now or may be later, and those that they are parts of."""
     cdef Batch* batch = &batches_of(g)[nodes_of(g)[node].batch]
     cdef uint32_t j
-    if batch.level == 0 or batch.level == FLEETING:     # execute/revival computes those
+    if batch.level == 0 or batch.level == TRANSIENT:     # execute/rematerialize computes those
         return
     (<bint*>found)[0] = True
     batch.level = 0

@@ -6,7 +6,6 @@ from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, size_of, total_of
 from dynet_cy.core.threads cimport Interrupts
 from dynet_cy.execute.accumulation cimport Addition, Background, Journal
 from dynet_cy.execute.gradient_memory cimport Lending, gradient_for
-from dynet_cy.execute.watch cimport Finding
 from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, EACH, FLATTENED, NO_BATCH, ONE, STACKED, TILES, VIEWS, WANTED, Batch, Graph, Node, args_of,
     batches_of, begin_gradients, claim_level, claim_values, items_of, nodes_of, order_of, state_of, value_of,
@@ -14,6 +13,7 @@ from dynet_cy.graph.structs cimport (
 from dynet_cy.memory.arena cimport Arena, arena_alloc
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport Factors, Op
+from dynet_cy.watch.instruments cimport Finding
 
 
 # ==== pieces ======================================================================================
@@ -93,7 +93,7 @@ cdef struct Collected:
 cdef struct Walk:
     Graph* g
     const Device* device
-    bint in_part                    # the device is several ones, and copies between them run; otherwise parts do
+    bint in_part                    # on several devices: a copy between two of them runs
     int kind                        # of the device
     bint at_once                    # on the CPU; otherwise calls are listed, and ops get translated pointers
     Arena* tables                   # items and lists that ops read
@@ -373,8 +373,8 @@ cdef inline void set_one(const Graph* g, const Batch* batch, uint32_t j, Batch* 
 # ---- forward
 # Run a batch that has run before, in the memory of its values.
 cdef int run_again(Walk* w, Batch* batch, uint32_t n) noexcept nogil
-# After a batch: fill the fleeting values that no later batch reads with NaN.
-cdef int poison_fleeting(Walk* w) noexcept nogil
+# After a batch: fill the transient values that no later batch reads with NaN.
+cdef int poison_transient(Walk* w) noexcept nogil
 # Compute the next n planned batches at once, and count them as run: -1 after a failure, 1 if time was up.
 cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil
 # Allocate the values of a planned batch, and compute them, or list the call that will.  The nodes of the batch must
@@ -399,7 +399,7 @@ cdef inline bint is_too_long(const Batch* batch, uint64_t bd) noexcept nogil:
 
 
 cdef inline float* claim_batch(Graph* g, const Batch* batch) noexcept nogil:
-    return <float*>(claim_level(g, batch) if g.stretches.top or g.has_fleeting else claim_values(g, batch.bytes))
+    return <float*>(claim_level(g, batch) if g.stretches.top or g.has_transient else claim_values(g, batch.bytes))
 
 
 # The memory to which a batch of views may be copied later; NULL: there is none.

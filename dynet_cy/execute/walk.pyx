@@ -9,23 +9,23 @@ from dynet_cy.core.engine cimport add_count, add_tunable
 from dynet_cy.core.tensor cimport MOST_ALONG, Call, Dim, Tensor, cols_of, rows_of, total_of
 from dynet_cy.core.threads cimport Number, add_to, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.execute.gradient_memory cimport begin_lending
-from dynet_cy.execute.watch cimport AGAIN, NOTHING, bad_values, checking, note_call, now, profiling, raise_anomaly
 from dynet_cy.graph.origin cimport explain, made_at
 from dynet_cy.graph.structs cimport (
-    COMPUTED, COPIES, EACH, FLEETING, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, SHARED, TILES, VIEWS, Batch, Graph, Laid,
+    COMPUTED, COPIES, EACH, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, SHARED, TILES, TRANSIENT, VIEWS, Batch, Graph, Laid,
     Node, args_of, batches_of, begin_gradients, gradient_of_node, home_of, is_dropped, join_gradients, nodes_of,
     order_of, release_arguments, state_of, unclaim_values,
 )
-from dynet_cy.graph.thrift cimport is_limited
-from dynet_cy.graph.usage cimport raise_no_memory
 from dynet_cy.kernels.kernels cimport random_seed
 from dynet_cy.kernels.product cimport note_caller
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.positions cimport locate, located, located_refusal, refused, refused_element
 from dynet_cy.ops.registry cimport CPU, LIST, SHARE, UNCHANGED, Needs, Op, op_at, rule_of
-from dynet_cy.schedule.fleeting cimport small_too
+from dynet_cy.schedule.budget cimport is_limited
 from dynet_cy.schedule.plan cimport argument_of, end_of_run, fetch, fetch_from, may_be_value, view_at
+from dynet_cy.schedule.transient cimport small_too
+from dynet_cy.watch.instruments cimport AGAIN, NOTHING, bad_values, checking, note_call, now, profiling, raise_anomaly
+from dynet_cy.watch.usage cimport raise_no_memory
 
 from dynet_cy.memory.storage import parameter_names
 
@@ -368,7 +368,7 @@ cdef void place_views(Graph* g, const Batch* batch) noexcept nogil:
         a = &nodes[argument_of(g, ids[j])]
         x.val = a.val + view_at(g, x)
         if a.batch != NO_BATCH:
-            batches_of(g)[a.batch].spends = 0
+            batches_of(g)[a.batch].donation = 0
     add_to(&views, batch.count)
 
 
@@ -697,7 +697,7 @@ cdef int arrange(Walk* w, Batch* batch, const Op* op) noexcept nogil:
         batch.x[i].bytes = 0
         if not is_read_by_all(g, batch, op, i) and lay(w, batch, op, i):
             return -1
-    if batch.level == FLEETING and op.needs[w.kind].laid != NULL and set_aside(w, batch):
+    if batch.level == TRANSIENT and op.needs[w.kind].laid != NULL and set_aside(w, batch):
         return -1
     w.copies = g.scratch.top
     w.lasting_copies = False
@@ -820,7 +820,7 @@ cdef int gather(Walk* w, const Batch* batch, uint32_t i) noexcept nogil:
 
 
 cdef void copy_parts(const Graph* g, const Node* x, float* to) noexcept nogil:
-    """Copy a dropped value from the arguments of which it consists (schedule/fleeting); others are not read."""
+    """Copy a dropped value from the arguments of which it consists (schedule/transient); others are not read."""
     cdef const Op* op = &ops[x.op]
     cdef const Node* a
     cdef const float* part
@@ -1137,13 +1137,13 @@ cdef int run_again(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     return failed
 
 
-cdef int poison_fleeting(Walk* w) noexcept nogil:
+cdef int poison_transient(Walk* w) noexcept nogil:
     cdef Graph* g = w.g
     cdef Batch* batch
     cdef uint32_t b
     for b in range(w.first, g.n_batches):
         batch = &batches_of(g)[b]
-        if batch.level == FLEETING and batch.last < g.n_batches and batch.live:
+        if batch.level == TRANSIENT and batch.last < g.n_batches and batch.live:
             batch.live = 0
             if w.device.fill(w, place_of(w, batch.y), batch.bytes // sizeof(float), NAN):
                 return -1
@@ -1163,7 +1163,7 @@ cdef int list_planned(Walk* w, uint32_t n) noexcept nogil:
         if batch.form != VIEWS:
             assign_values(g, batch, g.n_batches)
         count_as_run(g)
-        if g.values.poison and g.has_fleeting and poison_fleeting(w):
+        if g.values.poison and g.has_transient and poison_transient(w):
             return -1
     w.number = NO_BATCH
     return 0
@@ -1186,13 +1186,13 @@ cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil:
     while g.n_batches < end:
         batch = &batches_of(g)[g.n_batches]
         together = 1
-        if g.stretches.top or (batch.level == FLEETING or batch.spends) and may_pack(w, batch):
+        if g.stretches.top or (batch.level == TRANSIENT or batch.donation) and may_pack(w, batch):
             note_caller(caller_of(g, batch), False)
         if batch.form == TILES and not one_by_one:
             together = neighbours(batch, end - g.n_batches)
         if run_one(w, batch) if batch.form == ONE else run_batches(w, batch, together):
             return -1
-        if g.values.poison and g.has_fleeting and poison_fleeting(w):
+        if g.values.poison and g.has_transient and poison_transient(w):
             return -1
         if interrupted(&w.failure.interrupts, batch.bytes * together):
             return -1

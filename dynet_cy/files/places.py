@@ -45,23 +45,27 @@ PRIVATE = {
     "_Affine": ("rnn.softmax_builders", "_Affine"),
     "_Record": ("train.schedules", "Record"),
     "_MemoryRow": ("profiling.memory", "MemoryRow"),
-    "_ValueUsage": ("graph.usage", "ValueUsage"),
+    "_GraphUsage": ("watch.usage", "GraphUsage"),
+    "_ValueUsage": ("watch.usage", "ValueUsage"),
+    "_DroppedUsage": ("watch.usage", "DroppedUsage"),
 }
 
 _OF_PACKAGE = """
-anomaly checkpoint core.devices derivatives.gradients devices execute.anomaly execute.watch extension fibers
+anomaly checkpoint core.devices decoding.constraints decoding.greedy decoding.search decoding.states
+derivatives.gradients devices drawing.svg drawing.text execute.anomaly execute.watch extension fibers
 files.checkpoint files.saving files.textfile functions.choices functions.contraction functions.convolutions
 functions.losses functions.norms functions.reductions functions.sequences functions.shapes graph.drawing
 graph.expressions graph.graph graph.holders graph.input_values graph.making graph.origin graph.random_state
-graph.regions graph.show graph.tensor graph.transfer graph.values initializers model.collection model.initializers
-model.leaves model.parameters ops.along ops.arithmetic ops.attention ops.batch_norm ops.batched ops.cells
-ops.constrained ops.contract ops.conv ops.crf ops.custom ops.elementwise ops.gated ops.inputs ops.integers
-ops.inverse ops.linalg ops.losses ops.norm ops.order ops.pooling ops.products ops.random ops.recurrent ops.reduce
-ops.registry ops.select ops.shape ops.softmax ops.unary ops.vector_norm profiling.anomaly profiling.memory readings
-rnn.birnn rnn.gru rnn.lstm rnn.simple rnn.softmax_builders rnn.stacked rnn.state rnn.tree saving schedules search
-serving.constraints serving.decoding serving.fibers serving.search serving.server serving.states softmax_builders
-stopping strictness textfile train.python_trainer train.schedules train.stopping train.trainer train.trainers
-train.training training
+graph.regions graph.show graph.tensor graph.transfer graph.usage graph.values hints.readings hints.strictness
+initializers model.collection model.initializers model.leaves model.parameters ops.along ops.arithmetic
+ops.attention ops.batch_norm ops.batched ops.cells ops.constrained ops.contract ops.conv ops.crf ops.custom
+ops.elementwise ops.gated ops.inputs ops.integers ops.inverse ops.linalg ops.losses ops.norm ops.order ops.pooling
+ops.products ops.random ops.recurrent ops.reduce ops.registry ops.select ops.shape ops.softmax ops.unary
+ops.vector_norm profiling.anomaly profiling.memory readings rnn.birnn rnn.gru rnn.lstm rnn.simple
+rnn.softmax_builders rnn.stacked rnn.state rnn.tree saving schedules search serving.constraints serving.decoding
+serving.fibers serving.search serving.server serving.states softmax_builders stopping strictness textfile
+train.python_trainer train.schedules train.stopping train.trainer train.trainers train.training training
+watch.instruments watch.usage
 """
 
 # Modules whose functions and classes pickles of earlier versions name, by where these are now.
@@ -77,7 +81,7 @@ FORMER: dict[str, str] = {
         "dynet_cy.onnx": "onnx.errors onnx.exporting onnx.inputs",
         "dynet_cy.parallel": "parallel.communicator parallel.data parallel.exchange parallel.resume parallel.runtime "
         "parallel.trainer",
-        "dynet_cy.profiling": "execute.profile graph.timeline profiling.timelines timelines",
+        "dynet_cy.profiling": "execute.profile graph.timeline profiling.timelines timelines watch.timeline",
         "dynet_cy.loggers": "loggers.curves loggers.lines loggers.live loggers.logger loggers.services "
         "loggers.tensorboard",
     }.items()

@@ -11,9 +11,9 @@ from typing import Any, TypeVar, Union, cast
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.core.equivalents import of_arguments
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.graph.nodes import expect
+from dynet_cy.hints.equivalents import of_arguments
 from dynet_cy.ops.inputs import constant, inputTensor, zeros
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.select import pick

@@ -18,7 +18,6 @@ from dynet_cy.execute.gradients cimport backward_call, contribute
 from dynet_cy.execute.walk cimport (
     Form, Walk, allocate, arrange, clear_call, settle, settle_gradients,
 )
-from dynet_cy.execute.watch cimport checking
 from dynet_cy.gpu.addresses cimport BatchAddress, gradient_there, is_live, stride_of, there
 from dynet_cy.gpu.commands cimport (
     CELLS, Command, Pass, add_command, allocate_lines, device_forms, make_tables, on_device, set_lines,
@@ -34,6 +33,8 @@ from dynet_cy.graph.structs cimport (
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
+from dynet_cy.schedule.facts cimport PlanFacts, batch_of, count_readers, list_batches, open_facts
+from dynet_cy.watch.instruments cimport checking
 
 
 cdef extern from "dynet_cy/gpu_cells.h" nogil:
@@ -65,11 +66,10 @@ cdef int FEW_BACKWARD = kernel_at(CU_CELLS, b"few_lstm_cells_backward")
 
 # ---- finding cells ---------------------------------------------------------------------
 
-# What is known of a node of the plan.
-cdef struct Member:
-    uint32_t batch                  # the number of its batch, or NO_BATCH
-    uint32_t uses                   # by nodes of the plan
-    uint32_t cell                   # the batch of outputs that it was last counted for
+cdef struct Cells:
+    PlanFacts facts
+    uint32_t* readers               # by node, from `facts.lowest` on
+    uint32_t* cell                  # by node: the batch of outputs that it was last counted for
 
 
 cdef inline const Node* first_of(const Graph* g, const Batch* batch) noexcept nogil:
@@ -83,63 +83,43 @@ cdef inline uint8_t step_of(const Graph* g, const Batch* batch) noexcept nogil:
 cdef void find_cells(Graph* g, uint32_t first, uint32_t n) noexcept nogil:
     cdef size_t top = g.scratch.top
     cdef const Batch* batches = batches_of(g)
-    cdef uint32_t b, lowest = NO_BATCH, highest = 0, j
-    cdef const uint32_t* ids
-    cdef Member* members
+    cdef uint32_t b
+    cdef Cells c
     cdef bint some = False
     for b in range(first + 1, first + n):
         some = some or step_of(g, &batches[b]) == OUTPUT
-    if not some:
-        return
-    for b in range(first, first + n):
-        ids = order_of(g) + batches[b].first
-        for j in range(batches[b].count):
-            lowest = min(lowest, ids[j])
-            highest = max(highest, ids[j])
-    members = <Member*>arena_alloc(&g.scratch, (highest - lowest + <size_t>1) * sizeof(Member))
-    if members != NULL:
-        memset(members, 0xFF, (highest - lowest + <size_t>1) * sizeof(Member))
-        members -= lowest
-        list_members(g, first, n, members, lowest)
+    if some and open_cells(&c, g, first, n):
         for b in range(first + 1, first + n):
             if step_of(g, &batches[b]) == OUTPUT:
-                find_cell(g, b, first, members, lowest)
+                find_cell(&c, b)
     arena_rewind(&g.scratch, top)
 
 
-cdef void list_members(const Graph* g, uint32_t first, uint32_t n, Member* members, uint32_t lowest) noexcept nogil:
-    """Note the batches of the nodes of n batches, and count the uses of these nodes."""
-    cdef const Batch* batch
-    cdef const Node* x
-    cdef const uint32_t* args
-    cdef uint32_t b, i, j, id
-    for b in range(first, first + n):
-        batch = &batches_of(g)[b]
-        for j in range(batch.count):
-            id = order_of(g)[batch.first + j]
-            members[id].batch = b
-            members[id].uses = 0
-            x = &nodes_of(g)[id]
-            args = args_of(g, x)
-            for i in range(x.nargs):
-                if args[i] >= lowest:           # arguments come in an earlier batch
-                    members[args[i]].uses += 1
+cdef bint open_cells(Cells* c, Graph* g, uint32_t first, uint32_t n) noexcept nogil:
+    """False: there is no memory."""
+    cdef size_t bytes
+    if not open_facts(&c.facts, g, first, n) or c.facts.batch == NULL and not list_batches(&c.facts):
+        return False
+    bytes = c.facts.span * sizeof(uint32_t)
+    c.readers = count_readers(&c.facts)
+    c.cell = <uint32_t*>arena_alloc(&g.scratch, bytes)
+    if c.readers == NULL or c.cell == NULL:
+        return False
+    memset(c.cell, 0xFF, bytes)
+    return True
 
 
-cdef inline uint32_t batch_in(const Member* members, uint32_t lowest, uint32_t node) noexcept nogil:
-    return members[node].batch if node >= lowest else NO_BATCH
-
-
-cdef void find_cell(Graph* g, uint32_t number, uint32_t first, Member* members, uint32_t lowest) noexcept nogil:
+cdef void find_cell(Cells* c, uint32_t number) noexcept nogil:
     """If the outputs of a batch, the states of another and some batches of gates belong together, mark these."""
-    cdef uint32_t of_states = batch_in(members, lowest, args_of(g, first_of(g, &batches_of(g)[number]))[0])
-    if (of_states != NO_BATCH and is_cell(g, number, of_states, members, lowest)
-            and bring_behind(g, of_states, number, members)):
-        mark_cell(g, of_states + 1, first, members)
+    cdef Graph* g = c.facts.g
+    cdef uint32_t of_states = batch_of(&c.facts, args_of(g, first_of(g, &batches_of(g)[number]))[0])
+    if of_states != NO_BATCH and is_cell(c, number, of_states) and bring_behind(&c.facts, of_states, number):
+        mark_cell(&c.facts, of_states + 1)
 
 
-cdef bint is_cell(Graph* g, uint32_t number, uint32_t of_states, Member* members, uint32_t lowest) noexcept nogil:
+cdef bint is_cell(Cells* of, uint32_t number, uint32_t of_states) noexcept nogil:
     """Whether the outputs of a batch have their states in the other, and gates that nothing else uses."""
+    cdef Graph* g = of.facts.g
     cdef Batch* batches = batches_of(g)
     cdef Batch* outputs = &batches[number]
     cdef Batch* states = &batches[of_states]
@@ -152,25 +132,26 @@ cdef bint is_cell(Graph* g, uint32_t number, uint32_t of_states, Member* members
     for j in range(outputs.count):
         h = &nodes_of(g)[order_of(g)[outputs.first + j]]
         of_h = args_of(g, h)[0]
-        if batch_in(members, lowest, of_h) != of_states or members[of_h].cell == number:
+        if batch_of(&of.facts, of_h) != of_states or of.cell[of_h - of.facts.lowest] == number:
             return False
-        members[of_h].cell = number
+        of.cell[of_h - of.facts.lowest] = number
         c = &nodes_of(g)[of_h]
         of_gates = args_of(g, c)[1]
-        k = batch_in(members, lowest, of_gates)
+        k = batch_of(&of.facts, of_gates)
         # Others that use the gates could do so before their activations are computed.
-        if args_of(g, h)[1] != of_gates or k == NO_BATCH or members[of_gates].uses != 2:
+        if args_of(g, h)[1] != of_gates or k == NO_BATCH or of.readers[of_gates - of.facts.lowest] != 2:
             return False
         gates = &nodes_of(g)[of_gates]
         of_c = args_of(g, c)[0]
         if (gpu_op_at(gates.op).step != SUMS or batches[k].form == EACH or h.dim.bd != c.dim.bd
-                or gates.dim.bd != c.dim.bd or batch_in(members, lowest, of_c) == of_states):
+                or gates.dim.bd != c.dim.bd or batch_of(&of.facts, of_c) == of_states):
             return False
     return True
 
 
-cdef bint bring_behind(Graph* g, uint32_t of_states, uint32_t number, Member* members) noexcept nogil:
+cdef bint bring_behind(PlanFacts* facts, uint32_t of_states, uint32_t number) noexcept nogil:
     """Move a batch of outputs right behind that of its states; False if what is between them stands in the way."""
+    cdef Graph* g = facts.g
     cdef Batch* batches = batches_of(g)
     cdef Batch outputs = batches[number]
     cdef uint32_t* order = order_of(g)
@@ -196,18 +177,19 @@ cdef bint bring_behind(Graph* g, uint32_t of_states, uint32_t number, Member* me
     batches[of_states + 1] = outputs
     for b in range(of_states + 1, number + 1):
         for j in range(batches[b].count):
-            members[order[batches[b].first + j]].batch = b
+            facts.batch[order[batches[b].first + j] - facts.lowest] = b
     return True
 
 
-cdef void mark_cell(Graph* g, uint32_t number, uint32_t first, const Member* members) noexcept nogil:
+cdef void mark_cell(const PlanFacts* facts, uint32_t number) noexcept nogil:
     """Mark a batch of outputs, that of its states, and those of its gates, unless some of these are of other cells."""
+    cdef Graph* g = facts.g
     cdef Batch* batches = batches_of(g)
     cdef Batch* outputs = &batches[number]
     cdef uint32_t j, k, of_gates, total = 0
     for j in range(outputs.count):
         of_gates = args_of(g, &nodes_of(g)[order_of(g)[outputs.first + j]])[1]
-        k = members[of_gates].batch
+        k = batch_of(facts, of_gates)
         if batches[k].cell != number + 1:
             batches[k].cell = number + 1
             total += batches[k].count
@@ -217,7 +199,7 @@ cdef void mark_cell(Graph* g, uint32_t number, uint32_t first, const Member* mem
         outputs.form = CELL
         outputs.cell = number + 1
         return
-    for k in range(first, number):              # some of the gates belong to others
+    for k in range(facts.begin, number):        # some of the gates belong to others
         if batches[k].cell == number + 1:
             batches[k].cell = 0
 

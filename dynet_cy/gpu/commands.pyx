@@ -18,7 +18,6 @@ from dynet_cy.execute.gradients cimport (
 from dynet_cy.execute.walk cimport (
     Collected, Device, allocate, begin_walk, forward_call, forward_each, owed_place, settle,
 )
-from dynet_cy.execute.watch cimport checking
 from dynet_cy.gpu.driver cimport Address, GpuOp
 from dynet_cy.gpu.graphs cimport device_ptr
 from dynet_cy.gpu.groups cimport GROUPS
@@ -31,6 +30,7 @@ from dynet_cy.graph.structs cimport (
 from dynet_cy.memory.arena cimport Arena, Segment, arena_alloc, arena_rewind, array_push, array_rewind, segment_of
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport GPU, Factors, Op
+from dynet_cy.watch.instruments cimport checking
 
 
 cdef inline Pass* pass_of(Walk* w) noexcept nogil:

@@ -13,8 +13,8 @@ through time need no launch for them.
 If nothing else uses the argument, a reshaped value needs no copy: it is a view, as on the CPU (execute/walk).
 """
 
-from libc.stdint cimport uint8_t, uint32_t
-from libc.string cimport memcpy, memset
+from libc.stdint cimport uint32_t
+from libc.string cimport memcpy
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.gradients cimport contribute
@@ -26,6 +26,7 @@ from dynet_cy.graph.structs cimport (
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport GPU, op_at
+from dynet_cy.schedule.facts cimport PlanFacts, batch_of, count_readers, open_facts
 
 
 cdef void find_copies(Graph* g, uint32_t n) noexcept nogil:
@@ -62,41 +63,24 @@ cdef void find_views(Graph* g, uint32_t n) noexcept nogil:
     If there is no memory, they stay copies.
     """
     cdef size_t top = g.scratch.top
-    cdef const Batch* planned = batches_of(g) + g.n_batches
-    cdef const uint32_t* ids = order_of(g) + planned[0].first
-    cdef uint32_t b, i, j, lowest = ids[0], highest = 0, count = 0
-    cdef const Node* x
-    cdef uint8_t* uses                          # of each node of the plan: 2 stands for more
-    for b in range(n):
-        count += planned[b].count
-    for j in range(count):
-        lowest = min(lowest, ids[j])
-        highest = max(highest, ids[j])
-    uses = <uint8_t*>arena_alloc(&g.scratch, highest - lowest + <size_t>1)
-    if uses == NULL:
-        return
-    memset(uses, 2, highest - lowest + <size_t>1)
-    for j in range(count):
-        uses[ids[j] - lowest] = 0
-    for j in range(count):
-        x = &nodes_of(g)[ids[j]]
-        for i in range(x.nargs):
-            if args_of(g, x)[i] >= lowest and uses[args_of(g, x)[i] - lowest] < 2:
-                uses[args_of(g, x)[i] - lowest] += 1
-    for b in range(g.n_batches, g.n_batches + n):
-        if batches_of(g)[b].form == COPIES and are_views(g, &batches_of(g)[b], uses, lowest):
+    cdef PlanFacts facts
+    cdef const uint32_t* readers = count_readers(&facts) if open_facts(&facts, g, g.n_batches, n) else NULL
+    cdef uint32_t b
+    for b in range(g.n_batches, g.n_batches + n if readers != NULL else 0):
+        if batches_of(g)[b].form == COPIES and are_views(&facts, &batches_of(g)[b], readers):
             batches_of(g)[b].form = VIEWS
     arena_rewind(&g.scratch, top)
 
 
-cdef bint are_views(const Graph* g, const Batch* batch, const uint8_t* uses, uint32_t lowest) noexcept nogil:
+cdef bint are_views(const PlanFacts* facts, const Batch* batch, const uint32_t* readers) noexcept nogil:
+    cdef const Graph* g = facts.g
     cdef const Node* x
     cdef uint32_t j, arg
     for j in range(batch.count):
         x = &nodes_of(g)[order_of(g)[batch.first + j]]
         arg = args_of(g, x)[0]
         # A view of a copy or of a view would have to wait for it, or to move with it.
-        if (x.nargs != 1 or arg < lowest or uses[arg - lowest] != 1
+        if (x.nargs != 1 or batch_of(facts, arg) == NO_BATCH or readers[arg - facts.lowest] != 1
                 or op_at(nodes_of(g)[arg].op).needs[GPU].laid != NULL):
             return False
     return True
@@ -152,7 +136,7 @@ cdef void bring_to_users(Graph* g, uint32_t first, uint32_t n) noexcept nogil:
         slots[b].first = slots[b].following = NO_BATCH
         if b and batches[b].first != batches[b - 1].first + batches[b - 1].count:
             return
-    if not find_slots(g, batches, n, slots):
+    if not find_slots(g, first, n, slots):
         return
     b = n
     while b:                                    # so that those before one batch keep their order
@@ -165,25 +149,15 @@ cdef void bring_to_users(Graph* g, uint32_t first, uint32_t n) noexcept nogil:
         write_plan(g, first, n, slots)
 
 
-cdef bint find_slots(Graph* g, const Batch* batches, uint32_t n, Slot* slots) noexcept nogil:
+cdef bint find_slots(Graph* g, uint32_t first, uint32_t n, Slot* slots) noexcept nogil:
     """Find where batches of copies go; False if there is no memory."""
-    cdef uint32_t b, i, j, id, lowest = NO_BATCH, highest = 0
+    cdef const Batch* batches = batches_of(g) + first
+    cdef uint32_t b, i, j, of
+    cdef PlanFacts facts
     cdef const Node* x
     cdef const uint32_t* args
-    cdef Slot* of_argument
-    cdef uint32_t* of_copy                      # the batch of each node, or NO_BATCH if it is no copy
-    for b in range(n):
-        for j in range(batches[b].count if batches[b].form == COPIES else 0):
-            id = order_of(g)[batches[b].first + j]
-            lowest = min(lowest, id)
-            highest = max(highest, id)
-    of_copy = <uint32_t*>arena_alloc(&g.scratch, (highest - lowest + <size_t>1) * sizeof(uint32_t))
-    if of_copy == NULL:
+    if not open_facts(&facts, g, first, n):
         return False
-    memset(of_copy, 0xFF, (highest - lowest + <size_t>1) * sizeof(uint32_t))
-    for b in range(n):
-        for j in range(batches[b].count if batches[b].form == COPIES else 0):
-            of_copy[order_of(g)[batches[b].first + j] - lowest] = b
     b = n
     while b:                                    # all users of a batch have their slots
         b -= 1
@@ -193,9 +167,9 @@ cdef bint find_slots(Graph* g, const Batch* batches, uint32_t n, Slot* slots) no
             x = &nodes_of(g)[order_of(g)[batches[b].first + j]]
             args = args_of(g, x)
             for i in range(x.nargs):
-                if lowest <= args[i] <= highest and of_copy[args[i] - lowest] != NO_BATCH:
-                    of_argument = &slots[of_copy[args[i] - lowest]]
-                    of_argument.before = min(of_argument.before, slots[b].before)
+                of = batch_of(&facts, args[i])
+                if of != NO_BATCH and batches[of - first].form == COPIES:
+                    slots[of - first].before = min(slots[of - first].before, slots[b].before)
     return True
 
 
@@ -257,8 +231,8 @@ cdef int copies_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
 
 
 cdef int copy_parts(Walk* w, const Node* x, float* y, int depth) noexcept nogil:
-    """Copy the arguments of a node to y.  Of an argument that is a copy and waits itself, its arguments are copied; if
-    that is so `depth` times, it does not wait any longer."""
+    """Copy the arguments of a node to y, and follow copies that wait themselves to their sources, at most `depth`
+    levels; one that lies deeper is made now."""
     cdef const Node* a
     cdef uint32_t i
     for i in range(x.nargs):

@@ -9,11 +9,8 @@ from dynet_cy.execute.gradients cimport (
     begin_at, multiply_collected, open_backward, run_backward,
 )
 from dynet_cy.execute.recompute cimport may_drop, prepare_backward, run_backward_in_stretches
-from dynet_cy.execute.revival cimport bring_back, run_plan
+from dynet_cy.execute.rematerialize cimport bring_back, run_plan
 from dynet_cy.execute.walk cimport Walk, run_planned_at_once
-from dynet_cy.execute.watch cimport (
-    Finding, bad_values, check_before, checking, end_pass, list_batches, profiling, raise_anomaly,
-)
 from dynet_cy.gpu.cells cimport find_cells, take_cells_apart
 from dynet_cy.gpu.commands cimport Pass, begin_pass, device_of_graphs
 from dynet_cy.gpu.copies cimport find_copies
@@ -27,12 +24,15 @@ from dynet_cy.graph.structs cimport (
     nodes_of, release_arguments, state_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
-from dynet_cy.graph.thrift cimport ENOUGH, is_limited
-from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span
 from dynet_cy.memory.arena cimport arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, mirrors
 from dynet_cy.schedule.adjacency cimport order_nodes
+from dynet_cy.schedule.budget cimport ENOUGH, is_limited
 from dynet_cy.schedule.plan cimport drop_plan, is_finished, keep_finished, plan
+from dynet_cy.watch.instruments cimport (
+    Finding, bad_values, check_before, checking, end_pass, list_batches, profiling, raise_anomaly,
+)
+from dynet_cy.watch.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span
 
 
 # ==== gradients ===================================================================================

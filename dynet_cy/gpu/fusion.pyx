@@ -42,6 +42,7 @@ from dynet_cy.kernels.kernels cimport DY_BINARY_COUNT, DY_UNARY_COUNT
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.ops.elementwise cimport BINARY, UNARY
 from dynet_cy.ops.registry cimport MAX_OPS, op_at
+from dynet_cy.schedule.facts cimport PlanFacts, batch_of, list_positions, open_facts
 
 cdef enum:
     MOST_BATCHES = 16               # of a run
@@ -74,10 +75,8 @@ cdef struct Piece:
     uint32_t n                      # batches
     uint32_t at                     # where their nodes begin in graph.order
     uint32_t n_nodes
-    # By number of a node, from `lowest` to `highest`: its position in graph.order, or NO_NODE if it is not planned.
-    const uint32_t* position
-    uint32_t lowest
-    uint32_t highest
+    PlanFacts facts
+    const uint32_t* position        # by node, from `facts.lowest` on: its position in graph.order, or NO_NODE
     # Of all batches that might be a run: where their nodes begin in graph.order, and for each node the positions of its
     # arguments, MOST_TERMS of them.  They are looked up once, since nodes are anywhere in memory.
     uint32_t whole
@@ -133,7 +132,7 @@ cdef void find_fusions(Graph* g, uint32_t begin, uint32_t n) noexcept nogil:
                and (b == first or batch[b].first == batch[b - 1].first + batch[b - 1].count)):
             b += 1
         if b - first >= 2:
-            if piece.position == NULL and not list_positions(g, begin, n, &piece):
+            if piece.position == NULL and not open_piece(g, begin, n, &piece):
                 break
             piece.batch = &batch[first]
             piece.n = b - first
@@ -142,28 +141,11 @@ cdef void find_fusions(Graph* g, uint32_t begin, uint32_t n) noexcept nogil:
     arena_rewind(&g.scratch, top)
 
 
-cdef bint list_positions(Graph* g, uint32_t begin, uint32_t n, Piece* piece) noexcept nogil:
-    """Note where the nodes of n planned batches are in graph.order; False if there is no memory."""
-    cdef const Batch* batch = batches_of(g) + begin
-    cdef uint32_t* position
-    cdef uint32_t b, j, id
+cdef bint open_piece(Graph* g, uint32_t begin, uint32_t n, Piece* piece) noexcept nogil:
+    """False if there is no memory."""
     piece.g = g
-    piece.lowest = NO_NODE
-    piece.highest = 0
-    for b in range(n):
-        for j in range(batch[b].count):
-            id = order_of(g)[batch[b].first + j]
-            piece.lowest = min(piece.lowest, id)
-            piece.highest = max(piece.highest, id)
-    position = <uint32_t*>arena_alloc(&g.scratch, (piece.highest - piece.lowest + <size_t>1) * sizeof(uint32_t))
-    if position == NULL:
-        return False
-    memset(position, 0xFF, (piece.highest - piece.lowest + <size_t>1) * sizeof(uint32_t))
-    for b in range(n):
-        for j in range(batch[b].count):
-            position[order_of(g)[batch[b].first + j] - piece.lowest] = batch[b].first + j
-    piece.position = position
-    return True
+    piece.position = list_positions(&piece.facts) if open_facts(&piece.facts, g, begin, n) else NULL
+    return piece.position != NULL
 
 
 cdef inline const uint32_t* arguments_of(const Piece* x, uint32_t p) noexcept nogil:
@@ -214,8 +196,8 @@ cdef uint32_t list_arguments(Piece* x, const Batch* batch) noexcept nogil:
         args = args_of(g, node)
         for i in range(<uint32_t>MOST_TERMS):
             to[i] = NO_NODE
-            if i < node.nargs and x.lowest <= args[i] <= x.highest:
-                to[i] = x.position[args[i] - x.lowest]
+            if i < node.nargs and batch_of(&x.facts, args[i]) != NO_BATCH:
+                to[i] = x.position[args[i] - x.facts.lowest]
                 lowest = min(lowest, place_in(x, to[i]))    # NO_NODE is the largest number
         to += MOST_TERMS
     return lowest

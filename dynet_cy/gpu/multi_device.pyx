@@ -18,11 +18,10 @@ from dynet_cy.execute.cpu cimport begin_cpu_walk, finish_collected
 from dynet_cy.execute.gradient_memory cimport close_lending, take_back
 from dynet_cy.execute.gradients cimport begin_at, contribute, open_backward, run_backward
 from dynet_cy.execute.recompute cimport may_drop, prepare_backward, run_backward_in_stretches
-from dynet_cy.execute.revival cimport bring_back, run_plan
+from dynet_cy.execute.rematerialize cimport bring_back, run_plan
 from dynet_cy.execute.walk cimport (
     Device, Failure, Form, Part, Walk, begin_walk, clear_call, raise_failure, raise_of_op, settle,
 )
-from dynet_cy.execute.watch cimport bad_values, check_before, checking, end_pass, list_batches, profiling
 from dynet_cy.gpu.cells cimport find_cells
 from dynet_cy.gpu.commands cimport Pass, begin_pass, device_of_graphs
 from dynet_cy.gpu.driver cimport MOST_GPUS, Address, Gpu, enter, fetch_bytes, gpu_at, leave, raise_error, wait, wait_for
@@ -43,14 +42,15 @@ from dynet_cy.graph.structs cimport (
     device_of, engine, gradient_of_node, nodes_of, order_of, state_of, value_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
-from dynet_cy.graph.thrift cimport ENOUGH, is_limited
-from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_rewind, array_push, out_of_memory
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport CPU
+from dynet_cy.schedule.budget cimport ENOUGH, is_limited
 from dynet_cy.schedule.plan cimport drop_plan, plan
+from dynet_cy.watch.instruments cimport bad_values, check_before, checking, end_pass, list_batches, profiling
+from dynet_cy.watch.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span
 
 from dynet_cy.execute.walk import PARTIAL
 
@@ -80,7 +80,8 @@ cdef inline Param* parameter_of(const Node* x) noexcept nogil:
 # ---- parts -----------------------------------------------------------------------
 #
 # The walk over several devices decides nothing about batches: it runs each segment by a walk over its device, and a
-# copy by itself.  So all that is planned and dropped is the same as on one device (execute/recompute, execute/revival).
+# copy by itself.  So all that is planned and dropped is the same as on one device (execute/recompute,
+# execute/rematerialize).
 
 # A pass over a graph on several devices.
 cdef struct Several:

@@ -6,10 +6,6 @@ from libc.stdlib cimport qsort
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.walk cimport Collected, raise_failure
-from dynet_cy.execute.watch cimport (
-    WEIGHT_GRADIENTS, bad_collected, bad_gradients, bad_values, checking, note, note_call, now, profiling,
-    raise_anomaly,
-)
 from dynet_cy.gpu.commands cimport (
     BACKWARD, BEGIN, CELLS, FILL, FORWARD, MOVES, PRODUCT, SUMS_ONLY, Command, end_commands,
 )
@@ -30,11 +26,15 @@ from dynet_cy.graph.structs cimport (
     LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Graph, Node, args_of, batches_of, gradient_of_node, nodes_of,
     order_of, state_of,
 )
-from dynet_cy.graph.usage cimport raise_with_largest
 from dynet_cy.memory.arena cimport ALIGN, Arena, Segment, array_push, segment_at
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.custom cimport is_custom
 from dynet_cy.ops.registry cimport Op, op_at
+from dynet_cy.watch.instruments cimport (
+    WEIGHT_GRADIENTS, bad_collected, bad_gradients, bad_values, checking, note, note_call, now, profiling,
+    raise_anomaly,
+)
+from dynet_cy.watch.usage cimport raise_with_largest
 
 cdef enum:
     NO_MEMBER = 0xFFFFFFFF

@@ -294,7 +294,7 @@ cdef struct LazyTable:
     uint32_t group
     bint begins                                 # no update has been noted yet
     bint notes                                  # this one is: rows without a gradient get it later
-    bint all                                    # other rows change, too, so that all get what they are missing
+    bint all                                    # the update changes all rows, so that deferred updates come first
     const Range* rows                           # the list of rows with a gradient, on the device
 
 # The tables of an update, on the host.

@@ -21,13 +21,12 @@ from dynet_cy.core.threads cimport (
     runs_handlers,
 )
 from dynet_cy.graph.origin cimport describe_dim, made_at, made_by, made_in, note_read, noting
-from dynet_cy.graph.parting cimport part_batches
 from dynet_cy.graph.structs cimport (
     COMPUTED, ENGINE_CPU, ENGINE_GPU, GRAPH_ARENAS, GRAPH_ARRAYS, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, REVERT_BITS,
-    RUNNING, SENT, SHARED, TRAINABLE, VIEWS, Absorbed, Assumed, Batch, Graph, Node, PassHooks, Siblings, Use, args_of,
-    batches_of, device_of, drop_unneeded, engine, engine_of, forget_stretches, gradient_of_node, holder_in, is_dropped,
-    is_gradient_gone, items_of, let_node_go, nodes_of, order_of, pass_hooks, same_renewal, set_holder,
-    sibling_hooks, state_of, uses_of,
+    RUNNING, SENT, SHARED, TRAINABLE, VIEWS, Absorbed, Assumed, Batch, Graph, Node, PassHooks, Speculation, Use,
+    args_of, batches_of, device_of, drop_unneeded, engine, engine_of, forget_stretches, gradient_of_node, holder_in,
+    is_dropped, is_gradient_gone, items_of, let_node_go, nodes_of, order_of, pass_hooks, same_renewal, set_holder,
+    speculation_hooks, state_of, uses_of,
 )
 from dynet_cy.graph.table cimport (
     LEAST_TO_COMPACT, Renumber, Table, check_unused, claim, compact_nodes, current_graph, enter_graph, enter_table,
@@ -35,23 +34,24 @@ from dynet_cy.graph.table cimport (
     leave_running, leave_table, let_go, let_move, next_epoch, raise_running, release, release_values,
     release_values_since, set_new_graph, truncate_nodes,
 )
-from dynet_cy.graph.thrift cimport assume_at_first, is_crowded, is_limited, save_more
+from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.arena cimport (
     arena_close, arena_open, arena_rewind, arena_trim, arena_unite, array_close, array_open, array_push, array_rewind,
     exceeds_limit, limit_memory, memory_open, out_of_memory, shortages,
 )
 from dynet_cy.memory.bridge cimport array_of, capsule_of, shape_of, taking_numbers
-from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.storage cimport (
     Param, Storage, default_device, forget_gradient, mirrors, note_gradient, readers, see_whole, touch,
 )
 from dynet_cy.ops.registry cimport op_at
+from dynet_cy.schedule.budget cimport assume_at_first, is_crowded, is_limited, save_more
+from dynet_cy.schedule.compaction cimport part_batches
 
 from dynet_cy.core.devices import check_device, device_name
-from dynet_cy.core.equivalents import of_arguments, of_numpy
 from dynet_cy.graph.structs import operators as functions
 from dynet_cy.graph.table import may_be_garbage, note_referred_to
 from dynet_cy.graph.tensor import Tensor
+from dynet_cy.hints.equivalents import of_arguments, of_numpy
 from dynet_cy.kernels import kernels
 from dynet_cy.memory import storage as parameter_storage
 
@@ -150,8 +150,8 @@ cdef void forget_requests(Graph* g) noexcept:
     The record decides which nodes run together, and so in which order sums are rounded. Training resumed from a saved
     state, here or in another process, must get the same bits.
     """
-    if g.siblings != NULL and g.version != RUNNING:
-        sibling_hooks().cut(g, 0, True)
+    if g.speculation != NULL and g.version != RUNNING:
+        speculation_hooks().cut(g, 0, True)
 
 
 cdef list streams_of_graphs(bint reset):
@@ -743,8 +743,8 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
     """Drop all nodes.  False if there is no memory for the list of free memory."""
     cdef int i
     g.strategy = strategy
-    if g.siblings != NULL:
-        sibling_hooks().cut(g, 0, False)
+    if g.speculation != NULL:
+        speculation_hooks().cut(g, 0, False)
     g.renewal = atomic_add(&renewals, 1, RELAXED) << REVERT_BITS
     set_version(&g.version, g.renewal, RELEASE)
     g.n_renewals += 1
@@ -793,8 +793,8 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
 cdef void go_back(Graph* g, const Point* to) noexcept:
     """Drop the nodes made, and the values computed, since a checkpoint."""
     cdef uint32_t i
-    if g.siblings != NULL:
-        sibling_hooks().cut(g, to.n_nodes, False)
+    if g.speculation != NULL:
+        speculation_hooks().cut(g, to.n_nodes, False)
     next_epoch(g)
     if g.forward_only:
         for i in range(g.n_nodes - to.n_nodes):
@@ -995,7 +995,7 @@ def autobatching():
 cdef enum:
     FETCHED_TOGETHER = 1 << 16      # bytes; copying this many from a device takes about as long as requesting them
 
-cdef Siblings* siblings = sibling_hooks()
+cdef Speculation* speculation = speculation_hooks()
 cdef PassHooks* passes = pass_hooks()
 
 
@@ -1033,7 +1033,7 @@ cdef bint compute_node(Graph* g, uint32_t index, object wanted) except -1:
     or an item that was ended may have dropped its value since."""
     if requested(g, wanted):
         return True
-    compute_siblings(g, index)
+    compute_early(g, index)
     return False
 
 
@@ -1053,18 +1053,18 @@ cdef bint compute_nodes(Graph* g, const uint32_t* targets, uint32_t n, object wa
 cdef void note_asked(Graph* g, uint32_t index) noexcept:
     """Note that a computed value was requested; needed if g.early is not 0."""
     hold(table, g.slot)
-    siblings.asked(g, index)
+    speculation.asked(g, index)
     let_go(table, g.slot)
 
 
-cdef int compute_siblings(Graph* g, uint32_t index) except -1:
+cdef int compute_early(Graph* g, uint32_t index) except -1:
     """Compute a requested value, and similar ones that are likely to be requested next."""
     cdef const uint32_t* targets = &index
     cdef uint64_t raised
     cdef uint32_t n = 1
-    if g.strategy and not g.immediate and siblings.ask != NULL:
+    if g.strategy and not g.immediate and speculation.ask != NULL:
         hold(table, g.slot)
-        n = siblings.ask(g, &index, &targets)
+        n = speculation.ask(g, &index, &targets)
         let_go(table, g.slot)
     if n == 1:
         return run_pass(g, targets, n)
@@ -1073,7 +1073,7 @@ cdef int compute_siblings(Graph* g, uint32_t index) except -1:
         return run_pass(g, targets, n)
     except (MemoryError, ValueError):       # perhaps caused by a value that was not requested
         hold(table, g.slot)
-        siblings.failed(g)
+        speculation.failed(g)
         let_go(table, g.slot)
         if raised_here() != raised:         # raised by a signal handler
             raise

@@ -81,7 +81,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint8_t planned
         uint8_t joint
         uint8_t keeps
-        uint8_t spends
+        uint8_t donation
         uint32_t reader
         uint32_t last
         uint32_t again
@@ -91,10 +91,10 @@ cdef extern from "dynet_cy/graph.h" nogil:
     enum:
         KEEPS_ASKED "DY_KEEPS_ASKED"
         KEEPS_FACTORS "DY_KEEPS_FACTORS"
-        MAY_SPEND "DY_MAY_SPEND"
-        SPENT "DY_SPENT"
+        MAY_DONATE "DY_MAY_DONATE"
+        DONATED "DY_DONATED"
         SPARED "DY_SPARED"
-        REVIVING "DY_REVIVING"
+        REMATERIALIZING "DY_REMATERIALIZING"
 
     int GRAPH_ARENAS "DY_GRAPH_ARENAS"
     int GRAPH_ARRAYS "DY_GRAPH_ARRAYS"
@@ -108,7 +108,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t first
         uint32_t end
 
-    int FLEETING "DY_FLEETING"
+    int TRANSIENT "DY_TRANSIENT"
     uint32_t NO_STRETCH "DY_NO_STRETCH"
     enum:
         MOST_DEPTH "DY_MOST_DEPTH"
@@ -160,7 +160,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Array stretches
         Array reads
         Array gaps
-        Array spent
+        Array donated
         Array held
         Array absorbed
         Arena arenas[4]
@@ -201,14 +201,14 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint8_t referred_to
         void* device_graphs
         void* plans
-        void* siblings
+        void* speculation
         uint32_t early
         uint32_t n_kept
-        uint8_t has_fleeting
+        uint8_t has_transient
         uint32_t keeps_for
-        uint8_t may_spend
-        uint8_t has_spent
-        uint8_t spends
+        uint8_t may_donate
+        uint8_t has_donated
+        uint8_t donates
         uint32_t spares_for
         Room rooms[8]
         uint32_t last_stretch
@@ -294,8 +294,8 @@ cdef extern from "dynet_cy/gradients.h" nogil:
         IN_ORDER "DY_IN_ORDER"
         MOST_PIECES "DY_MOST_PIECES"
 
-    bint is_spendable "dy_is_spendable"(const Batch* batch)
-    void spend "dy_spend"(Graph* g, Batch* batch)
+    bint is_donatable "dy_is_donatable"(const Batch* batch)
+    void donate "dy_donate"(Graph* g, Batch* batch)
     void lie_over "dy_lie_over"(Graph* g, Batch* batch)
 
 
@@ -314,7 +314,7 @@ cdef extern from "dynet_cy/dropping.h" nogil:
     void cut_stretches "dy_cut_stretches"(Graph* g, uint32_t n_batches, size_t values_top)
 
 
-cdef extern from "dynet_cy/fleeting.h" nogil:
+cdef extern from "dynet_cy/transient.h" nogil:
     ctypedef struct Hole "dy_hole":
         char* at
         size_t bytes
@@ -327,7 +327,7 @@ cdef extern from "dynet_cy/fleeting.h" nogil:
     size_t block_bytes "dy_block_bytes"(size_t bytes)
     size_t take_in_block "dy_take_in_block"(Block* block, size_t bytes)
     void give_to_block "dy_give_to_block"(Block* block, size_t at, size_t bytes)
-    void drop_fleeting "dy_drop_fleeting"(Graph* g, const Batch* batch)
+    void drop_transient "dy_drop_transient"(Graph* g, const Batch* batch)
 
 
 # ==== hooks =======================================================================================
@@ -352,9 +352,9 @@ cdef enum:
 cdef Engine* engine(int kind) noexcept
 cdef Engine* engine_of(const Graph* g) noexcept
 
-# Hooks that choose values to compute along with the requested one: filled in by schedule/siblings, which explains the
+# Hooks that choose values to compute along with the requested one: schedule/speculation fills them in, and explains the
 # choice.
-cdef struct Siblings:
+cdef struct Speculation:
     # The targets of a pass for one requested value, which is the first of them.
     uint32_t (*ask)(Graph* g, const uint32_t* target, const uint32_t** targets) noexcept nogil
     # A computed value was requested; called if g.early is not 0.
@@ -366,9 +366,9 @@ cdef struct Siblings:
     # Nodes have new numbers; 0xFFFFFFFF for a dropped one.
     void (*renumber)(Graph* g, const uint32_t* numbers) noexcept nogil
 
-cdef Siblings* sibling_hooks() noexcept
+cdef Speculation* speculation_hooks() noexcept
 
-# Called around each pass while profiling is on: filled in by execute/watch.
+# Called around each pass while profiling is on: filled in by watch/instruments.
 cdef struct PassHooks:
     Flag on
     uint64_t (*begin_pass)() noexcept nogil

@@ -12,7 +12,7 @@ results = {}
 carriers = {}
 
 cdef Engine[ENGINE_COUNT] engines
-cdef Siblings siblings
+cdef Speculation speculation
 cdef PassHooks passes
 
 
@@ -20,8 +20,8 @@ cdef Engine* engine(int kind) noexcept:
     return &engines[kind]
 
 
-cdef Siblings* sibling_hooks() noexcept:
-    return &siblings
+cdef Speculation* speculation_hooks() noexcept:
+    return &speculation
 
 
 cdef PassHooks* pass_hooks() noexcept:

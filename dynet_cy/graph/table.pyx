@@ -15,7 +15,7 @@ from dynet_cy.graph.origin cimport explain
 from dynet_cy.graph.structs cimport (
     COMPUTED, DROPPED, GRAPH_ARENAS, GRAPH_ARRAYS, MOVABLE, NO_BATCH, REVERT_BITS, RUNNING, SENT, Absorbed, Batch,
     Extra, Graph, Node, Use, args_of, batches_of, cut_regions, cut_stretches, drop_unneeded, forget_stretches,
-    holder_in, nodes_of, origin_of, sibling_hooks, state_of, uses_of,
+    holder_in, nodes_of, origin_of, speculation_hooks, state_of, uses_of,
 )
 from dynet_cy.memory.arena cimport (
     Arena, arena_offset, arena_rewind, arena_trim, array_close, array_open, array_push, array_rewind, array_trim,
@@ -435,8 +435,8 @@ cdef int release_values(Graph* g) except -1:
     if g.forward_only:
         raise RuntimeError("recalculate: a graph with forward_only=True does not keep the data for it")
     lock_graph(g)
-    if g.siblings != NULL:
-        sibling_hooks().cut(g, 0, False)
+    if g.speculation != NULL:
+        speculation_hooks().cut(g, 0, False)
     if g.n_batches:             # otherwise nothing has been computed since the last time
         forget_batches(g)
     g.backward_from = -1
@@ -591,8 +591,8 @@ cdef uint32_t* compact_nodes(Graph* g, Renumber renumber) noexcept:
             renumber(holder_in(&uses[k]), k, g.version)
         numbers[i] = k
         k += 1
-    if g.siblings != NULL:
-        sibling_hooks().renumber(g, numbers)
+    if g.speculation != NULL:
+        speculation_hooks().renumber(g, numbers)
     g.n_nodes = k
     truncate_nodes(g, k * sizeof(Node), n_args * sizeof(uint32_t), n_items * sizeof(uint32_t))
     return numbers

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dynet_cy.core.cells import assignment, take_place_of_former
-from dynet_cy.core.equivalents import Elsewhere, of_arguments
+from dynet_cy.hints.equivalents import Elsewhere, of_arguments
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.collection import (
     are_beside,

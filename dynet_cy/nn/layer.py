@@ -13,9 +13,9 @@ from typing import Any, Callable, TypeVar, Union
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.core.equivalents import advice
 from dynet_cy.functions.arguments import as_input
 from dynet_cy.graph import Expression
+from dynet_cy.hints.equivalents import advice
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.collection import load_arrays, named
 from dynet_cy.model.matching import Matched, Renaming

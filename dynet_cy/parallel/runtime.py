@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dynet_cy.graph.timeline import span
 from dynet_cy.kernels import kernels
 from dynet_cy.parallel.communicator import Communicator, LocalCommunicator, ParallelError
 from dynet_cy.parallel.mpirun import local_rank_by_mpi, started_by_mpi
 from dynet_cy.parallel.progress import connect
+from dynet_cy.watch.timeline import span
 
 __all__ = [
     "average",

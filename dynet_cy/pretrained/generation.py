@@ -9,15 +9,15 @@ from typing import Any, NamedTuple, Union
 
 import numpy as np
 
-from dynet_cy.core.equivalents import advice
+from dynet_cy.decoding.greedy import decode
+from dynet_cy.decoding.search import beam_search
 from dynet_cy.functions.arguments import positive
 from dynet_cy.graph import Expression
+from dynet_cy.hints.equivalents import advice
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.text import Code
 from dynet_cy.rnn.builder import positive_integer
-from dynet_cy.serving.decoding import decode
 from dynet_cy.serving.fibers import batched_map
-from dynet_cy.serving.search import beam_search
 
 __all__ = ["Prompt", "Sampling", "generate"]
 

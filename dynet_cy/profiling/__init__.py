@@ -37,13 +37,8 @@ from typing import NamedTuple
 from dynet_cy.core import engine as _engine
 from dynet_cy.core.amounts import size_text as _size_text
 from dynet_cy.core.amounts import time_text as _time_text
-from dynet_cy.execute import watch as _watch
 from dynet_cy.graph import origin as _origin
-from dynet_cy.graph import timeline as _timeline
-from dynet_cy.graph import usage as _usage
 from dynet_cy.graph.origin import shown_file as _shown
-from dynet_cy.graph.timeline import Span
-from dynet_cy.graph.usage import GraphUsage
 from dynet_cy.memory.arena import limit as _limit
 from dynet_cy.ops.registry import describe as _describe
 from dynet_cy.profiling.memory import dropped_rows as _dropped_rows
@@ -52,6 +47,11 @@ from dynet_cy.profiling.memory import missing_hint as _missing_hint
 from dynet_cy.profiling.memory import value_rows as _value_rows
 from dynet_cy.profiling.report import tables, write_report
 from dynet_cy.profiling.timelines import FileName, join_timelines, write_timeline
+from dynet_cy.watch import instruments as _watch
+from dynet_cy.watch import timeline as _timeline
+from dynet_cy.watch import usage as _usage
+from dynet_cy.watch.timeline import Span
+from dynet_cy.watch.usage import GraphUsage
 
 __all__ = [
     "LineProfile",

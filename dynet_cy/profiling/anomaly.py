@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dynet_cy.execute import watch as _watch
-from dynet_cy.execute.watch import AnomalyError
 from dynet_cy.graph import origin as _origin
+from dynet_cy.watch import instruments as _watch
+from dynet_cy.watch.instruments import AnomalyError
 
 __all__ = ["AnomalyError", "detect_anomaly"]
 

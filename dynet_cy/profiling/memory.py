@@ -9,10 +9,10 @@ from dynet_cy.core.amounts import size_text, time_text
 from dynet_cy.core.devices import device_name
 from dynet_cy.graph.expressions import cg
 from dynet_cy.graph.origin import shown_file
-from dynet_cy.graph.usage import DroppedUsage, GraphUsage, ValueUsage, graph_usage
 from dynet_cy.memory.arena import limit, used_bytes
 from dynet_cy.memory.storage import storage_usage
 from dynet_cy.schedule.plan import cached_in
+from dynet_cy.watch.usage import DroppedUsage, GraphUsage, ValueUsage, graph_usage
 
 __all__ = [
     "MemoryReport",

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Union
 
 from dynet_cy.files.replacing import write_file
-from dynet_cy.graph.timeline import Span
 from dynet_cy.parallel.runtime import launched, rank
+from dynet_cy.watch.timeline import Span
 
 __all__ = ["join_timelines", "write_timeline"]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.core.equivalents import KnownArguments
 from dynet_cy.files.textfile import ModelMismatchError
+from dynet_cy.hints.equivalents import KnownArguments
 from dynet_cy.model.parameters import settled_array
 from dynet_cy.model.weights import Array, Weights, uniform
 

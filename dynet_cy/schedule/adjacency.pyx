@@ -27,11 +27,11 @@ from dynet_cy.graph.structs cimport (
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.memory.storage cimport Param
+from dynet_cy.schedule.facts cimport PlanFacts, batch_of, nodes_in, open_facts_of
 
 
 # The nodes of a planned batch as a linked list.
 cdef struct Link:
-    uint32_t batch                  # number of the planned batch, or NO_BATCH
     uint32_t before                 # the nodes before and after this one in its batch, or NO_NODE
     uint32_t after
 
@@ -41,51 +41,54 @@ cdef struct Uses:
     uint32_t node
     bint together                   # some batch uses two of its nodes
 
+# In the scratch arena.
+cdef struct Order:
+    PlanFacts facts                 # of batches that are counted from 0
+    Link* links                     # by node, from 0 on
+    uint32_t* first                 # by batch: the first node of its list
+    Uses* uses                      # by batch
+
 
 cdef void order_nodes(Graph* g, uint32_t n) noexcept nogil:
-    cdef const uint32_t* ids = order_of(g) + g.n_order
     cdef const Batch* batch = batches_of(g) + g.n_batches
     cdef size_t top = g.scratch.top
-    cdef Link* links
-    cdef Uses* uses
-    cdef uint32_t* first
-    cdef uint32_t b, j, count = 0, lowest = NO_NODE, highest = 0
+    cdef Order of
+    cdef uint32_t b, most = 1
     for b in range(n):
-        count += batch[b].count
-    if count == n:                              # all batches have one node
-        return
-    for j in range(count):
-        lowest = min(lowest, ids[j])
-        highest = max(highest, ids[j])
-    links = <Link*>arena_alloc(&g.scratch, (highest - lowest + <size_t>1) * sizeof(Link))
-    first = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
-    uses = <Uses*>arena_alloc(&g.scratch, n * sizeof(Uses))
-    if links != NULL and first != NULL and uses != NULL:
-        memset(links, 0xFF, (highest - lowest + <size_t>1) * sizeof(Link))
-        memset(uses, 0, n * sizeof(Uses))
-        for b in range(n):
-            list_nodes(g, &batch[b], b, links - lowest, first)
-        order_weights(g, n, links - lowest, first, lowest, highest)
+        most = max(most, batch[b].count)
+    if most > 1 and open_order(&of, g, n):
+        order_weights(&of)
         b = n
         while b:
             b -= 1
             if batch[b].count > 1:
-                write_order(g, &batch[b], links - lowest, first[b])
-            move_arguments(g, &batch[b], b, links - lowest, first, uses, lowest, highest)
-        order_by_arguments(g, n, links - lowest, uses, lowest, highest)
+                write_order(&of, b)
+            move_arguments(&of, b)
+        order_by_arguments(&of)
     arena_rewind(&g.scratch, top)
 
 
-cdef void list_nodes(const Graph* g, const Batch* batch, uint32_t number, Link* links,
-                     uint32_t* first) noexcept nogil:
-    """List the nodes of a batch in their present order."""
-    cdef const uint32_t* ids = order_of(g) + batch.first
-    cdef uint32_t j
-    first[number] = ids[0]
-    for j in range(batch.count):
-        links[ids[j]].batch = number
-        links[ids[j]].before = ids[j - 1] if j else NO_NODE
-        links[ids[j]].after = ids[j + 1] if j + 1 < batch.count else NO_NODE
+cdef bint open_order(Order* of, Graph* g, uint32_t n) noexcept nogil:
+    """List the nodes of each batch in their present order. False: there is no memory."""
+    cdef const Batch* batch = batches_of(g) + g.n_batches
+    cdef const uint32_t* ids
+    cdef uint32_t b, j
+    if not open_facts_of(&of.facts, g, 0, batch, n, order_of(g) + batch[0].first):
+        return False
+    of.links = <Link*>arena_alloc(&g.scratch, of.facts.span * sizeof(Link))
+    of.first = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
+    of.uses = <Uses*>arena_alloc(&g.scratch, n * sizeof(Uses))
+    if of.links == NULL or of.first == NULL or of.uses == NULL:
+        return False
+    of.links -= of.facts.lowest
+    memset(of.uses, 0, n * sizeof(Uses))
+    for b in range(n):
+        ids = nodes_in(&of.facts, &batch[b])
+        of.first[b] = ids[0]
+        for j in range(batch[b].count):
+            of.links[ids[j]].before = ids[j - 1] if j else NO_NODE
+            of.links[ids[j]].after = ids[j + 1] if j + 1 < batch[b].count else NO_NODE
+    return True
 
 
 # ---- neighbours that multiply by different weights ------------------------------------------
@@ -93,15 +96,13 @@ cdef void list_nodes(const Graph* g, const Batch* batch, uint32_t number, Link* 
 # Two batches that follow each other and do not depend on each other, such as those of the two directions of a recurrent
 # network, can be one product on a device, if weights, factors and results of the second lie behind those of the first.
 
-cdef void order_weights(Graph* g, uint32_t n, Link* links, uint32_t* first, uint32_t lowest,
-                        uint32_t highest) noexcept nogil:
+cdef void order_weights(Order* of) noexcept nogil:
     """Bring such batches of one size into the order in which their weights lie."""
-    cdef Batch* batch = batches_of(g) + g.n_batches
     cdef uint32_t b, k
-    for b in range(1, n):
+    for b in range(1, of.facts.n_batches):
         k = b
-        while k and may_change_places(g, &batch[k - 1], k - 1, links, lowest, highest):
-            change_places(g, &batch[k - 1], links, first + (k - 1))
+        while k and may_change_places(of, k - 1):
+            change_places(of, k - 1)
             k -= 1
 
 
@@ -117,15 +118,16 @@ cdef inline const float* weights_of(const Graph* g, const Batch* batch) noexcept
     return NULL
 
 
-cdef bint may_change_places(const Graph* g, const Batch* batch, uint32_t number, const Link* links, uint32_t lowest,
-                            uint32_t highest) noexcept nogil:
+cdef bint may_change_places(const Order* of, uint32_t number) noexcept nogil:
     """Whether a batch and the one after it are such batches, and in the wrong order."""
+    cdef const Graph* g = of.facts.g
+    cdef const Batch* batch = &of.facts.batches[number]
     cdef const Batch* other = batch + 1
     cdef const uint32_t* ids = order_of(g)
     cdef const Node* x = &nodes_of(g)[ids[batch.first]]
     cdef const Node* y = &nodes_of(g)[ids[other.first]]
     cdef const float* weights
-    cdef uint32_t i, j, arg
+    cdef uint32_t i, j
     if (batch.count != other.count or batch.form != other.form or batch.form == EACH or batch.cell or other.cell
             or x.op != y.op or batch.first + batch.count != other.first):
         return False
@@ -135,16 +137,18 @@ cdef bint may_change_places(const Graph* g, const Batch* batch, uint32_t number,
     for j in range(other.count):
         y = &nodes_of(g)[ids[other.first + j]]
         for i in range(y.nargs):
-            arg = args_of(g, y)[i]
-            if lowest <= arg <= highest and links[arg].batch == number:
+            if batch_of(&of.facts, args_of(g, y)[i]) == number:
                 return False
     return True
 
 
-cdef void change_places(Graph* g, Batch* batch, Link* links, uint32_t* first) noexcept nogil:
+cdef void change_places(Order* of, uint32_t number) noexcept nogil:
     """Swap a batch and the one after it, which have equally many nodes."""
+    cdef Graph* g = of.facts.g
+    cdef Batch* batch = batches_of(g) + g.n_batches + number
     cdef uint32_t* ids = order_of(g) + batch.first
-    cdef uint32_t j, id, of_first = batch.first, n = batch.count, number = links[ids[0]].batch
+    cdef uint32_t* of_nodes = of.facts.batch - of.facts.lowest
+    cdef uint32_t j, id, of_first = batch.first, n = batch.count
     cdef Batch other = batch[0]
     batch[0] = batch[1]
     batch[0].first = of_first
@@ -154,29 +158,31 @@ cdef void change_places(Graph* g, Batch* batch, Link* links, uint32_t* first) no
         id = ids[j]
         ids[j] = ids[n + j]
         ids[n + j] = id
-        links[ids[j]].batch = number
-        links[id].batch = number + 1
-    id = first[0]
-    first[0] = first[1]
-    first[1] = id
+        of_nodes[ids[j]] = number
+        of_nodes[id] = number + 1
+    id = of.first[number]
+    of.first[number] = of.first[number + 1]
+    of.first[number + 1] = id
 
 
 # ---- the order of nodes ---------------------------------------------------------------------
 
-cdef void write_order(Graph* g, const Batch* batch, const Link* links, uint32_t node) noexcept nogil:
-    """Write the list of a batch, which begins with this node, into the plan."""
-    cdef uint32_t* to = order_of(g) + batch.first
+cdef void write_order(const Order* of, uint32_t number) noexcept nogil:
+    """Write the list of a batch into the plan."""
+    cdef uint32_t* to = order_of(of.facts.g) + of.facts.batches[number].first
+    cdef uint32_t node = of.first[number]
     while node != NO_NODE:
         to[0] = node
         to += 1
-        node = links[node].after
+        node = of.links[node].after
 
 
-cdef void move_arguments(const Graph* g, const Batch* batch, uint32_t number, Link* links, uint32_t* first,
-                         Uses* uses, uint32_t lowest, uint32_t highest) noexcept nogil:
+cdef void move_arguments(Order* of, uint32_t number) noexcept nogil:
     """Move the arguments of a batch to the front of the lists of their batches, so that they are adjacent."""
+    cdef const Graph* g = of.facts.g
+    cdef const Batch* batch = &of.facts.batches[number]
     cdef const uint32_t* ids = order_of(g) + batch.first
-    cdef uint32_t i = nodes_of(g)[ids[0]].nargs, j, arg
+    cdef uint32_t i = nodes_of(g)[ids[0]].nargs, j, arg, b
     while i:
         i -= 1
         if state_of(g)[args_of(g, &nodes_of(g)[ids[0]])[i]] & SHARED:       # a parameter of all
@@ -187,10 +193,11 @@ cdef void move_arguments(const Graph* g, const Batch* batch, uint32_t number, Li
             if i >= nodes_of(g)[ids[j]].nargs:
                 continue
             arg = args_of(g, &nodes_of(g)[ids[j]])[i]
-            if lowest <= arg <= highest and links[arg].batch != NO_BATCH:
-                move_to_front(&first[links[arg].batch], links, arg)
+            b = batch_of(&of.facts, arg)
+            if b != NO_BATCH:
+                move_to_front(&of.first[b], of.links, arg)
                 if batch.form != COPIES:            # it copies one by one, from any place
-                    note_use(&uses[links[arg].batch], number, arg)
+                    note_use(&of.uses[b], number, arg)
 
 
 cdef inline void move_to_front(uint32_t* first, Link* links, uint32_t node) noexcept nogil:
@@ -214,45 +221,40 @@ cdef inline void note_use(Uses* uses, uint32_t batch, uint32_t node) noexcept no
 
 # ---- batches whose nodes are used one by one --------------------------------------------------
 
-cdef void order_by_arguments(Graph* g, uint32_t n, Link* links, const Uses* uses, uint32_t lowest,
-                             uint32_t highest) noexcept nogil:
+cdef void order_by_arguments(Order* of) noexcept nogil:
     """Bring their nodes into the order of their arguments, from the first batch to the last."""
-    cdef const Batch* batch = batches_of(g) + g.n_batches
+    cdef const Batch* batch = of.facts.batches
     cdef uint32_t* ids
     cdef uint32_t b, j
-    for b in range(n):
-        ids = order_of(g) + batch[b].first
-        if batch[b].count > 1 and not uses[b].together and batch[b].form != EACH:
-            sort_nodes(g, ids, batch[b].count, links, lowest, highest)
+    for b in range(of.facts.n_batches):
+        ids = order_of(of.facts.g) + batch[b].first
+        if batch[b].count > 1 and not of.uses[b].together and batch[b].form != EACH:
+            sort_nodes(of, ids, batch[b].count)
         for j in range(batch[b].count):
-            links[ids[j]].before = batch[b].first + j      # lists are not needed any more
+            of.links[ids[j]].before = batch[b].first + j       # lists are not needed any more
 
 
-cdef void sort_nodes(Graph* g, uint32_t* ids, uint32_t n, const Link* links, uint32_t lowest,
-                     uint32_t highest) noexcept nogil:
+cdef void sort_nodes(const Order* of, uint32_t* ids, uint32_t n) noexcept nogil:
     """Sort nodes by where the first argument that is computed in the plan, the same of each, stands in it."""
+    cdef Graph* g = of.facts.g
     cdef size_t top = g.scratch.top
     cdef uint64_t* keys = <uint64_t*>arena_alloc(&g.scratch, n * sizeof(uint64_t))
     cdef uint32_t i = 0, j, arg
     cdef const Node* x = &nodes_of(g)[ids[0]]
     cdef bint known = keys != NULL
-    while i < x.nargs and not is_planned(args_of(g, x)[i], links, lowest, highest):
+    while i < x.nargs and batch_of(&of.facts, args_of(g, x)[i]) == NO_BATCH:
         i += 1
     for j in range(n if known else 0):
         x = &nodes_of(g)[ids[j]]
-        known = known and i < x.nargs and is_planned(args_of(g, x)[i], links, lowest, highest)
+        known = known and i < x.nargs and batch_of(&of.facts, args_of(g, x)[i]) != NO_BATCH
         if known:
             arg = args_of(g, x)[i]
-            keys[j] = <uint64_t>links[arg].before << 32 | ids[j]
+            keys[j] = <uint64_t>of.links[arg].before << 32 | ids[j]
     if known:
         qsort(keys, n, sizeof(uint64_t), by_key)
         for j in range(n):
             ids[j] = <uint32_t>keys[j]
     arena_rewind(&g.scratch, top)
-
-
-cdef inline bint is_planned(uint32_t node, const Link* links, uint32_t lowest, uint32_t highest) noexcept nogil:
-    return lowest <= node <= highest and links[node].batch != NO_BATCH
 
 
 cdef int by_key(const void* a, const void* b) noexcept nogil:

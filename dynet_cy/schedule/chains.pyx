@@ -16,10 +16,9 @@ from dynet_cy.graph.structs cimport (
     NO_STRETCH, ONE, Batch, Graph, Node, Stretch, args_of, batches_of, held_of, n_stretches, nodes_of, order_of,
     stretches_of,
 )
-from dynet_cy.graph.thrift cimport bytes_missing, bytes_of, most_values
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind, array_push, array_rewind
-
-cdef uint32_t NONE = 0xFFFFFFFFu
+from dynet_cy.schedule.budget cimport bytes_missing, bytes_of, most_values
+from dynet_cy.schedule.facts cimport NONE
 
 cdef enum:
     MOST_OF_NODE = 1024             # bytes on average: for longer ones a search pays

@@ -31,8 +31,7 @@ from dynet_cy.graph.structs cimport (
     COLUMNS, EACH, FLATTENED, ONE, STACKED, VIEWS, Batch, Graph, Node, args_of, batches_of, nodes_of, order_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
-
-cdef uint32_t NONE = 0xFFFFFFFFu
+from dynet_cy.schedule.facts cimport NONE, PlanFacts, batch_of, count_readers, open_facts_of
 
 cdef enum:
     MANY = 8                        # readers of a node that belongs to no piece
@@ -48,9 +47,8 @@ cdef enum:
 cdef struct Division:
     Graph* g
     const Undivided* plan
-    uint32_t lowest, n              # node numbers
-    uint32_t* batch                 # the batch of a node; all of these by number of the node, from `lowest` on
-    uint32_t* readers               # how many nodes read it
+    PlanFacts facts
+    uint32_t* readers               # by node, from `facts.lowest` on: how many read it
     uint32_t* above                 # of nodes inside: a node of the same piece, itself if it stands for the piece
     size_t* bytes                   # of the piece that it stands for
     uint8_t* kind
@@ -92,52 +90,39 @@ cdef uint32_t divide(Graph* g, const Undivided* kept, uint32_t parts) noexcept n
 
 cdef bint open_division(Division* d) noexcept nogil:
     cdef const Undivided* plan = d.plan
-    cdef const Node* x
-    cdef uint32_t b, i, k, arg, highest = plan.order[0]
-    d.lowest = plan.order[0]
-    for i in range(plan.n_nodes):
-        d.lowest = min(d.lowest, plan.order[i])
-        highest = max(highest, plan.order[i])
-    d.n = highest - d.lowest + 1
-    d.batch = <uint32_t*>of_nodes(d, sizeof(uint32_t))
-    d.readers = <uint32_t*>of_nodes(d, sizeof(uint32_t))
+    cdef uint32_t i
+    if not open_facts_of(&d.facts, d.g, 0, plan.batches, plan.n_batches, plan.order):
+        return False
+    d.readers = count_readers(&d.facts)
     d.above = <uint32_t*>of_nodes(d, sizeof(uint32_t))
     d.bytes = <size_t*>of_nodes(d, sizeof(size_t))
     d.kind = <uint8_t*>of_nodes(d, 1)
     d.part = <uint32_t*>of_nodes(d, sizeof(uint32_t))
-    if (d.batch == NULL or d.readers == NULL or d.above == NULL or d.bytes == NULL or d.kind == NULL
-            or d.part == NULL):
+    if d.readers == NULL or d.above == NULL or d.bytes == NULL or d.kind == NULL or d.part == NULL:
         return False
-    for b in range(plan.n_batches):
-        for i in range(plan.batches[b].count):
-            k = plan.order[plan.batches[b].first - plan.batches[0].first + i] - d.lowest
-            d.batch[k] = b
-            d.kind[k] = BEFORE
     for i in range(plan.n_nodes):
-        x = &nodes_of(d.g)[plan.order[i]]
-        for k in range(x.nargs):
-            arg = planned(d, args_of(d.g, x)[k])
-            if arg != NONE:
-                d.readers[arg] += 1
+        d.kind[plan.order[i] - d.facts.lowest] = BEFORE
     return True
 
 
 cdef void* of_nodes(const Division* d, size_t bytes) noexcept nogil:
-    cdef void* p = arena_alloc(&d.g.scratch, d.n * bytes)
+    cdef void* p = arena_alloc(&d.g.scratch, d.facts.span * bytes)
     if p != NULL:
-        memset(p, 0, d.n * bytes)
+        memset(p, 0, d.facts.span * bytes)
     return p
 
 
 cdef inline uint32_t planned(const Division* d, uint32_t node) noexcept nogil:
     """The place of a planned node in the lists; NONE if it is not in the plan."""
-    if node < d.lowest or node - d.lowest >= d.n or d.kind[node - d.lowest] == ABSENT:
-        return NONE
-    return node - d.lowest
+    return NONE if batch_of(&d.facts, node) == NONE else node - d.facts.lowest
+
+
+cdef inline uint32_t batch_at(const Division* d, uint32_t i) noexcept nogil:
+    return batch_of(&d.facts, d.facts.lowest + i)
 
 
 cdef inline size_t bytes_at(const Division* d, uint32_t i) noexcept nogil:
-    return total_of(&nodes_of(d.g)[d.lowest + i].dim) * sizeof(float)
+    return total_of(&nodes_of(d.g)[d.facts.lowest + i].dim) * sizeof(float)
 
 
 # ---- slices ----------------------------------------------------------------------------
@@ -179,12 +164,12 @@ cdef bint find_slices(Division* d, size_t least) noexcept nogil:
         bytes = bytes_of(d, b)
         if not may_be_sliced(d, b, bytes, least):
             sum += bytes
-    memset(first, 0xFF, d.n * sizeof(uint32_t))
+    memset(first, 0xFF, d.facts.span * sizeof(uint32_t))
     for k in range(plan.n_batches):
         b = plan.n_batches - 1 - k
         ids = nodes_at(d, b)
         for i in range(plan.batches[b].count):
-            d.part[ids[i] - d.lowest] = b
+            d.part[ids[i] - d.facts.lowest] = b
         if may_be_sliced(d, b, bytes_of(d, b), least) and cut_slices(d, b, first, section):
             found = True
         for i in range(plan.batches[b].count):
@@ -192,7 +177,7 @@ cdef bint find_slices(Division* d, size_t least) noexcept nogil:
             for j in range(x.nargs):
                 arg = planned(d, args_of(d.g, x)[j])
                 if arg != NONE:
-                    first[arg] = min(first[arg], d.part[ids[i] - d.lowest])
+                    first[arg] = min(first[arg], d.part[ids[i] - d.facts.lowest])
     return found
 
 
@@ -207,7 +192,7 @@ cdef size_t bytes_of(const Division* d, uint32_t b) noexcept nogil:
     cdef size_t bytes = 0
     cdef uint32_t i
     for i in range(d.plan.batches[b].count):
-        bytes += bytes_at(d, ids[i] - d.lowest)
+        bytes += bytes_at(d, ids[i] - d.facts.lowest)
     return bytes
 
 
@@ -228,7 +213,7 @@ cdef bint cut_slices(Division* d, uint32_t b, const uint32_t* first, const uint3
         return False
     memset(at, 0, n * sizeof(uint32_t))
     for i in range(count):
-        at[reader_of(first, ids[i] - d.lowest, b) - b] += 1
+        at[reader_of(first, ids[i] - d.facts.lowest, b) - b] += 1
     for t in range(n):
         if at[t] == 0:
             continue
@@ -240,7 +225,7 @@ cdef bint cut_slices(Division* d, uint32_t b, const uint32_t* first, const uint3
         at[t] = begin
     if slices > 1:
         for i in range(count):
-            d.part[ids[i] - d.lowest] = at[reader_of(first, ids[i] - d.lowest, b) - b]
+            d.part[ids[i] - d.facts.lowest] = at[reader_of(first, ids[i] - d.facts.lowest, b) - b]
     arena_rewind(&d.g.scratch, top)
     return slices > 1
 
@@ -256,25 +241,25 @@ cdef void find_pieces(Division* d, uint32_t parts) noexcept nogil:
     """Find the pieces, none of which is joined from others to more than a share of the bytes."""
     cdef size_t most = 0
     cdef uint32_t i
-    for i in range(d.n):
-        if d.kind[i] != ABSENT and d.plan.first <= d.batch[i] < d.plan.end:
+    for i in range(d.facts.span):
+        if d.kind[i] != ABSENT and d.plan.first <= batch_at(d, i) < d.plan.end:
             most += bytes_at(d, i)
     most = most // parts + 1
-    for i in range(d.n):
+    for i in range(d.facts.span):
         if d.kind[i] != ABSENT:
             d.kind[i] = classify(d, i, most)
 
 
 cdef uint8_t classify(Division* d, uint32_t i, size_t most) noexcept nogil:
     """Say what a node is, after all that it depends on, and make it a part of its piece."""
-    cdef const Node* x = &nodes_of(d.g)[d.lowest + i]
+    cdef const Node* x = &nodes_of(d.g)[d.facts.lowest + i]
     cdef const uint32_t* args = args_of(d.g, x)
     cdef uint32_t k, arg, of, piece = NONE
     cdef size_t joined = 0
     cdef bint alone = True                      # all it depends on is before the pieces
-    if d.batch[i] < d.plan.first:
+    if batch_at(d, i) < d.plan.first:
         return EARLIER
-    if d.batch[i] >= d.plan.end:
+    if batch_at(d, i) >= d.plan.end:
         return AFTER
     d.above[i] = i
     d.bytes[i] = bytes_at(d, i)
@@ -333,10 +318,10 @@ cdef uint32_t give_parts(Division* d, uint32_t parts) noexcept nogil:
     parts have any."""
     cdef size_t total = 0, so_far = 0
     cdef uint32_t i, n = 0
-    for i in range(d.n):
+    for i in range(d.facts.span):
         if d.kind[i] == INSIDE and d.above[i] == i:
             total += d.bytes[i]
-    for i in range(d.n):
+    for i in range(d.facts.span):
         if d.kind[i] == INSIDE and d.above[i] == i:
             d.part[i] = 1 + <uint32_t>(<double>so_far / total * parts) if total else 1
             n = max(n, d.part[i])
@@ -348,18 +333,18 @@ cdef void place_others(Division* d, uint32_t last) noexcept nogil:
     """Place all nodes: those before pieces in the part of their readers, if these are in one part."""
     cdef const Node* x
     cdef uint32_t i, j, k, arg
-    for i in range(d.n):
+    for i in range(d.facts.span):
         if d.kind[i] == INSIDE:
             d.part[i] = d.part[piece_of(d, i)]
         else:
             d.part[i] = last if d.kind[i] == AFTER else 0 if d.kind[i] == EARLIER else NONE
-    for j in range(d.n):
-        i = d.n - 1 - j
+    for j in range(d.facts.span):
+        i = d.facts.span - 1 - j
         if d.kind[i] == ABSENT:
             continue
         if d.part[i] == NONE:                   # nothing in the plan reads it
             d.part[i] = 0
-        x = &nodes_of(d.g)[d.lowest + i]
+        x = &nodes_of(d.g)[d.facts.lowest + i]
         for k in range(x.nargs):
             arg = planned(d, args_of(d.g, x)[k])
             if arg != NONE and d.kind[arg] == BEFORE:
@@ -387,17 +372,17 @@ cdef uint32_t write_plan(Division* d, uint32_t n_parts) noexcept nogil:
         return 0
     memset(at, 0, (n_parts + 1) * sizeof(uint32_t))
     for i in range(plan.n_nodes):
-        at[d.part[plan.order[i] - d.lowest] + 1] += 1
+        at[d.part[plan.order[i] - d.facts.lowest] + 1] += 1
     for part in range(n_parts):
         at[part + 1] += at[part]
     for i in range(plan.n_nodes):               # a part keeps the order of the plan
-        k = d.part[plan.order[i] - d.lowest]
+        k = d.part[plan.order[i] - d.facts.lowest]
         order[at[k]] = plan.order[i]
         at[k] += 1
     array_rewind(&d.g.batches, d.g.n_batches * sizeof(Batch))
     for i in range(plan.n_nodes):
-        k = order[i] - d.lowest
-        of = d.batch[k]
+        k = order[i] - d.facts.lowest
+        of = batch_at(d, k)
         if of != last or d.part[k] != last_part:
             batch = <Batch*>array_push(&d.g.batches, sizeof(Batch))
             if batch == NULL:

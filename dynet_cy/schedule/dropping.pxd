@@ -11,10 +11,10 @@ cdef enum:
 
 # Plan the stretches of the next n batches, whose targets are kept; returns the first of depth 1, or NO_STRETCH.  If
 # there is no memory for the plan, nothing is dropped.  Where memory needs it, the plan is divided: then `n_batches` is
-# set to the new number of batches.  Values outside stretches may be fleeting, unless `most_along` is 0
-# (schedule/fleeting); `fleeting` is set to whether some are.
+# set to the new number of batches.  Values outside stretches may be transient, unless `most_along` is 0
+# (schedule/transient); `transient` is set to whether some are.
 cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
-                             bint* fleeting) noexcept nogil
+                             bint* transient) noexcept nogil
 
 # Whether there is memory for the next n batches and their backward if their values take so many bytes that stay, and so
 # many at a time that do not.

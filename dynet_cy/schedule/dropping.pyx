@@ -24,16 +24,15 @@ from dynet_cy.graph.structs cimport (
     MOST_DEPTH, NO_STRETCH, TILES, VIEWS, Batch, Graph, Node, Region, Stretch, args_of, batches_of, held_of, n_regions,
     n_stretches, nodes_of, order_of, regions_of, stretches_of,
 )
-from dynet_cy.graph.thrift cimport (
-    ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_missing, bytes_of, memory_to_plan, most_values,
-)
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport CPU, PRODUCT, SHARE, Op, op_at, reads, rule_of
+from dynet_cy.schedule.budget cimport (
+    ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_missing, bytes_of, memory_to_plan, most_values,
+)
 from dynet_cy.schedule.chains cimport SEARCHED, append_stretch, forget_from, plan_chain
 from dynet_cy.schedule.dividing cimport Undivided, divide, keep_undivided
-from dynet_cy.schedule.fleeting cimport find_kept, lay_out_fleeting, open_fleeting
-
-cdef uint32_t NONE = 0xFFFFFFFFu
+from dynet_cy.schedule.facts cimport NONE, PlanFacts, batch_of, open_facts
+from dynet_cy.schedule.transient cimport find_kept, lay_out_transient, open_transient
 
 cdef enum:
     LEAST_TO_CUT = 1 << 12          # bytes; less is one stretch
@@ -51,19 +50,16 @@ cdef enum:
 cdef struct Search:
     Graph* g
     uint32_t begin, end             # the planned batches
+    PlanFacts facts
     size_t largest                  # bytes of a stretch; 0: as large as is best for memory
     bint limited                    # there is a limit on memory
     bint all                        # they may be dropped, whether they are in regions or not
     size_t before                   # the stretches of earlier plans: their bytes, and the last of them
     uint32_t last_before
-    uint32_t first                  # where their nodes begin in graph.order
     uint32_t* around                # by region: the region around it, or NONE
     uint32_t* depth                 # by region: 1, or one more than that of the region around it
     uint32_t* region                # by position in the plan: the innermost region of a node, or NONE; NULL: no regions
     uint32_t* within                # by batch: the innermost stretch of it, or NO_STRETCH
-    # By node, from `lowest` on: its planned batch, or NONE.  NULL: each node has a batch, in the order of numbers.
-    uint32_t* batch
-    uint32_t lowest, highest
     uint32_t deepest                # depth of the regions of planned nodes
     size_t* bytes                   # by batch
     uint32_t* reads                 # by batch: where the batches that it reads begin in `read`, and their end
@@ -74,8 +70,8 @@ cdef struct Search:
     size_t held                     # bytes of what may be dropped although the program refers to it
     size_t gradients                # bytes that gradients take at a time
     bint is_chain                   # all batches have one small node: a search takes longer than they do
-    size_t most_along               # of fleeting values; 0: there are none
-    uint8_t* kept                   # by batch: whether its values are not fleeting, wherever stretches are
+    size_t most_along               # of transient values; 0: there are none
+    uint8_t* kept                   # by batch: whether its values are not transient, wherever stretches are
     double* cost                    # by batch: about how long it takes, in multiplications; NULL: not noted
     uint8_t* cuts                   # by batch: whether a stretch begins there, in the best plan so far, and in this one
     uint8_t* trial
@@ -90,12 +86,12 @@ cdef struct Choice:
 
 
 cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
-                             bint* fleeting) noexcept nogil:
+                             bint* transient) noexcept nogil:
     cdef size_t top = g.scratch.top, bytes, most, block, kept = 0
     cdef double left = memory_to_plan(g)
     cdef uint32_t b, first = NO_STRETCH
     cdef Search s
-    fleeting[0] = False
+    transient[0] = False
     memset(&s, 0, sizeof(Search))
     s.g = g
     s.limited = left != INFINITY
@@ -125,10 +121,10 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targ
                     batches_of(g)[b].last = UNREAD_AGAIN if is_unread_again(&s, b) else b
             measure_rooms(&s, True)
             keep_inside(&s)
-            fleeting[0] = lay_out_fleeting(g, n_batches[0], s.kept, &block)
+            transient[0] = lay_out_transient(g, n_batches[0], s.kept, &block)
     arena_rewind(&g.scratch, top)
-    if fleeting[0]:
-        open_fleeting(g, n_batches[0], block)
+    if transient[0]:
+        open_transient(g, n_batches[0], block)
     return first
 
 
@@ -254,7 +250,7 @@ cdef uint32_t drop_enough(Search* s, double left, size_t* kept) noexcept nogil:
 
 
 cdef uint32_t drop_quickest(Search* s, uint32_t first, size_t most, size_t bytes) noexcept nogil:
-    """Have the stretches not dropped that take the longest time again for what they free; all of them are of depth 1.
+    """Keep the stretches that take the longest time again for the bytes that they free; all of them are of depth 1.
 
     Shorter stretches need a smaller room, so that fewer of them may suffice: these are tried too.  Without this choice,
     sequence to sequence within a half of its memory takes 1.19 times the time.
@@ -320,7 +316,7 @@ cdef void note_costs(Search* s) noexcept nogil:
 
 cdef bint is_worth_choosing(const Search* s) noexcept nogil:
     """Whether nodes take so much longer than plans that it pays to choose batch by batch, of several plans."""
-    return total_bytes(s) > LEAST_OF_NODE * (s.highest - s.lowest + <size_t>1)
+    return total_bytes(s) > LEAST_OF_NODE * <size_t>s.facts.span
 
 
 cdef size_t largest_stretch(const Search* s, uint32_t first) noexcept nogil:
@@ -446,7 +442,7 @@ cdef bint is_unread_again(const Search* s, uint32_t b) noexcept nogil:
         for j in range(reader.count):
             x = &nodes_of(g)[order_of(g)[reader.first + j]]
             for k in range(x.nargs):
-                if planned_batch(s, args_of(g, x)[k]) == b and (
+                if batch_of(&s.facts, args_of(g, x)[k]) == b and (
                         reader.level or reader.form == TILES or reader.form == VIEWS or saves(g, reader)
                         or reads(op, k)):
                     return False
@@ -479,7 +475,7 @@ cdef void weigh(const Search* s, uint32_t number, Choice* x) noexcept nogil:
     for b in range(of.first, of.end):
         batch = &batches_of(s.g)[b]
         if batch.level:
-            if s.kept[b - s.begin]:             # else it will be fleeting: its readers are in the stretch too
+            if s.kept[b - s.begin]:             # else it will be transient: its readers are in the stretch too
                 x.bytes += s.bytes[b - s.begin]
             x.cost += cost_of_batch(s, b)
         elif saves(s.g, batch):
@@ -616,38 +612,16 @@ cdef uint32_t drop_all(Search* s, uint32_t depth) noexcept nogil:
 
 cdef bint open_search(Search* s, const uint32_t* targets, uint32_t n_targets) noexcept nogil:
     """Find the region and batch of each planned node, and the last reader of each batch; False: there is no memory."""
-    cdef Graph* g = s.g
-    cdef const Batch* batches = batches_of(g)
-    cdef const uint32_t* ids
-    cdef uint32_t n_nodes, i, b
-    cdef bint as_made                           # as in a chain of single nodes
-    s.first = batches[s.begin].first
-    n_nodes = batches[s.end - 1].first + batches[s.end - 1].count - s.first
-    as_made = n_nodes == s.end - s.begin
-    ids = order_of(g) + s.first
-    s.within = <uint32_t*>arena_alloc(&g.scratch, (s.end - s.begin) * sizeof(uint32_t))
-    if s.within == NULL or not find_regions(s, ids, n_nodes):
+    if not open_facts(&s.facts, s.g, s.begin, s.end - s.begin):
+        return False
+    s.within = <uint32_t*>arena_alloc(&s.g.scratch, (s.end - s.begin) * sizeof(uint32_t))
+    if s.within == NULL or not find_regions(s):
         return False
     memset(s.within, 0xFF, (s.end - s.begin) * sizeof(uint32_t))
-    s.lowest = s.highest = ids[0]
-    for i in range(n_nodes):
-        as_made = as_made and ids[i] == ids[0] + i
-        s.lowest = min(s.lowest, ids[i])
-        s.highest = max(s.highest, ids[i])
-    s.batch = NULL
-    if as_made:
-        return find_uses(s, targets, n_targets)
-    s.batch = <uint32_t*>arena_alloc(&g.scratch, (s.highest - s.lowest + <size_t>1) * sizeof(uint32_t))
-    if s.batch == NULL:
-        return False
-    memset(s.batch, 0xFF, (s.highest - s.lowest + <size_t>1) * sizeof(uint32_t))
-    for b in range(s.begin, s.end):
-        for i in range(batches[b].count):
-            s.batch[order_of(g)[batches[b].first + i] - s.lowest] = b
     return find_uses(s, targets, n_targets)
 
 
-cdef bint find_regions(Search* s, const uint32_t* ids, uint32_t n_nodes) noexcept nogil:
+cdef bint find_regions(Search* s) noexcept nogil:
     """Find the region of each planned node, and how deep regions are.  False: there is no memory."""
     cdef Graph* g = s.g
     cdef uint32_t n = n_regions(g), i
@@ -656,12 +630,12 @@ cdef bint find_regions(Search* s, const uint32_t* ids, uint32_t n_nodes) noexcep
         return True
     s.around = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
     s.depth = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
-    s.region = <uint32_t*>arena_alloc(&g.scratch, n_nodes * sizeof(uint32_t))
+    s.region = <uint32_t*>arena_alloc(&g.scratch, s.facts.n_nodes * sizeof(uint32_t))
     if s.around == NULL or s.depth == NULL or s.region == NULL:
         return False
     nest_regions(s)
-    for i in range(n_nodes):
-        s.region[i] = region_of(s, ids[i])
+    for i in range(s.facts.n_nodes):
+        s.region[i] = region_of(s, s.facts.order[i])
         if s.region[i] != NONE:
             s.deepest = max(s.deepest, s.depth[s.region[i]])
     return True
@@ -694,7 +668,7 @@ cdef bint find_uses(Search* s, const uint32_t* targets, uint32_t n) noexcept nog
                 s.last[i - s.begin] = b
     s.is_chain = s.reads == NULL and not is_worth_choosing(s)
     for i in range(n):
-        b = planned_batch(s, targets[i])
+        b = batch_of(&s.facts, targets[i])
         if b != NONE:
             s.last[b - s.begin] = NONE
     if s.limited:
@@ -714,7 +688,7 @@ cdef inline uint32_t read_by(const Search* s, uint32_t b, uint32_t k) noexcept n
     cdef const Node* x
     if s.reads == NULL:
         x = &nodes_of(s.g)[order_of(s.g)[batches_of(s.g)[b].first]]
-        return planned_batch(s, args_of(s.g, x)[k])
+        return batch_of(&s.facts, args_of(s.g, x)[k])
     return s.read[s.reads[b - s.begin] + k]
 
 
@@ -724,7 +698,7 @@ cdef bint list_reads(Search* s) noexcept nogil:
     cdef uint32_t n_batches = s.end - s.begin, b, i, n
     cdef uint32_t* reader                       # by batch: the batch for which it was listed last
     s.reads = NULL
-    if batches_of(g)[s.end - 1].first + batches_of(g)[s.end - 1].count - s.first == n_batches:
+    if s.facts.n_nodes == n_batches:
         return True
     reader = <uint32_t*>arena_alloc(&g.scratch, n_batches * sizeof(uint32_t))
     s.reads = <uint32_t*>arena_alloc(&g.scratch, (n_batches + <size_t>1) * sizeof(uint32_t))
@@ -754,7 +728,7 @@ cdef uint32_t list_reads_of(Search* s, uint32_t b, uint32_t* reader, uint32_t at
     for j in range(batch.count):
         x = &nodes_of(g)[order_of(g)[batch.first + j]]
         for k in range(x.nargs):
-            i = planned_batch(s, args_of(g, x)[k])
+            i = batch_of(&s.facts, args_of(g, x)[k])
             if i == NONE or reader[i - s.begin] == b:
                 continue
             reader[i - s.begin] = b
@@ -762,13 +736,6 @@ cdef uint32_t list_reads_of(Search* s, uint32_t b, uint32_t* reader, uint32_t at
                 s.read[at + n] = i
             n += 1
     return n
-
-
-cdef inline uint32_t planned_batch(const Search* s, uint32_t node) noexcept nogil:
-    """The planned batch of a node, or NONE."""
-    if not s.lowest <= node <= s.highest:
-        return NONE
-    return s.begin + (node - s.lowest) if s.batch == NULL else s.batch[node - s.lowest]
 
 
 # ---- regions ---------------------------------------------------------------------------
@@ -802,7 +769,7 @@ cdef uint32_t region_of(const Search* s, uint32_t node) noexcept nogil:
 
 cdef inline uint32_t region_at(const Search* s, uint32_t position, uint32_t depth) noexcept nogil:
     """The region of a depth that the node at a position of graph.order is in, or NONE."""
-    cdef uint32_t r = s.region[position - s.first] if s.region != NULL else NONE
+    cdef uint32_t r = s.region[position - s.facts.first] if s.region != NULL else NONE
     while r != NONE and s.depth[r] > depth:
         r = s.around[r]
     return NONE if r == NONE or s.depth[r] < depth else r
@@ -1066,11 +1033,11 @@ cdef void lower_levels(Search* s) noexcept nogil:
 
 
 cdef void keep_viewed(Search* s, uint32_t b) noexcept nogil:
-    """What views are parts of is kept as long as they are."""
+    """Keep the argument of a view as long as the view."""
     cdef Batch* batches = batches_of(s.g)
     cdef uint32_t j, of
     for j in range(batches[b].count):
-        of = planned_batch(s, args_of(s.g, &nodes_of(s.g)[order_of(s.g)[batches[b].first + j]])[0])
+        of = batch_of(&s.facts, args_of(s.g, &nodes_of(s.g)[order_of(s.g)[batches[b].first + j]])[0])
         if of != NONE:
             lower(&batches[of], batches[b].level)
 
@@ -1101,20 +1068,20 @@ cdef size_t measure_rooms(Search* s, bint noted) noexcept nogil:
         if noted:
             g.rooms[i].needed = max(g.rooms[i].needed, needed[i])
     for b in range(s.begin, s.end):
-        if batches[b].level == 0 and not is_fleeting(s, b):
+        if batches[b].level == 0 and not is_transient(s, b):
             all += s.bytes[b - s.begin]
     return all
 
 
-cdef inline bint is_fleeting(const Search* s, uint32_t b) noexcept nogil:
-    """Whether a batch outside stretches will be fleeting, as far as its last reader tells."""
+cdef inline bint is_transient(const Search* s, uint32_t b) noexcept nogil:
+    """Whether a batch outside stretches will be transient, judged by its last reader only."""
     cdef uint32_t last = s.last[b - s.begin]
     return (not s.kept[b - s.begin] and s.within[b - s.begin] == NO_STRETCH
             and last != NONE and s.within[last - s.begin] == NO_STRETCH)
 
 
 cdef void keep_inside(Search* s) noexcept nogil:
-    """What batches of stretches compute or read is not fleeting."""
+    """Mark all that batches of stretches compute or read as not transient."""
     cdef uint32_t b, i, k
     for b in range(s.begin, s.end):
         if s.within[b - s.begin] == NO_STRETCH:

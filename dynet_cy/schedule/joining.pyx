@@ -20,14 +20,13 @@ from dynet_cy.graph.structs cimport (
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport op_at
+from dynet_cy.schedule.facts cimport NONE
 from dynet_cy.schedule.plan cimport Signatures, has_parameter_value, signature_of, signatures_open
 
 # A product with ENOUGH_COLUMNS columns gains nothing from more; MOST_COLUMNS limits the memory of a call.
 cdef enum:
     ENOUGH_COLUMNS = 128
     MOST_COLUMNS = 512
-
-cdef uint32_t NONE = 0xFFFFFFFFu
 
 # A matrix with fewer elements stays in the cache from product to product, so that joining them gains nothing.
 cdef Number least_size = 1 << 17

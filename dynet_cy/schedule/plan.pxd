@@ -173,7 +173,7 @@ cdef void keep_finished(Graph* g) noexcept nogil
 # A plan is written after the batches that have run: node numbers into
 # `graph.order`, and a Batch for each call into `graph.batches`, with `first`,
 # `count` and `form` set.  This module does not run nodes.  All functions return 0, or -1 if
-# an arena is full or a signal handler has raised; `plan` returns 1 if fleeting values are needed, which were dropped.
+# an arena is full or a signal handler has raised; `plan` returns 1 if transient values are needed, which were dropped.
 
 # Plan the values of the targets; `as_made`: each node runs as the program made it, so that it can be looked at.
 cdef int plan(Graph* g, const uint32_t* targets, uint32_t n, int strategy, bint as_made,

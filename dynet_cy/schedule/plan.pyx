@@ -13,14 +13,15 @@ from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, EACH, FLATTENED, ONE, PIECES, SHARED, STACKED, TILES, VIEWS, WANTED, Batch, Graph, Node, args_of,
     batches_of, device_of, is_dropped, nodes_of, order_of, state_of,
 )
-from dynet_cy.graph.timeline cimport SCHEDULING, begin_span, end_span
 from dynet_cy.memory.arena cimport (
     arena_alloc, arena_extend, arena_offset, arena_push, arena_rewind, array_push, array_rewind,
 )
 from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, SHARE, Op, op_at, rule_index, rule_of
+from dynet_cy.schedule.facts cimport NONE
 from dynet_cy.schedule.rewrite cimport (
     LONG, count_users, rewrite, rewrites_at, rewrites_of,
 )
+from dynet_cy.watch.timeline cimport SCHEDULING, begin_span, end_span
 
 cdef extern from "wanted.h" nogil:
     uint32_t next_wanted "dy_next_wanted"(const uint8_t* state, uint32_t i, uint32_t end)
@@ -537,7 +538,7 @@ cdef bint plan_from_cache(Graph* g, const Structure* s) noexcept nogil:
         batch[i].parts = batches[BATCH_WORDS * i + 2]
         if batch[i].cell:
             batch[i].cell += g.n_batches
-        batch[i].level = batch[i].planned = batch[i].spends = 0
+        batch[i].level = batch[i].planned = batch[i].donation = 0
         batch[i].reader = 0
         batch[i].again = 0
         at += batch[i].count
@@ -738,7 +739,7 @@ cdef int mark_wanted(Graph* g, const uint32_t* targets, uint32_t n, uint32_t* lo
         rewrites: those that may be made in this plan (bits, as in schedule/rewrite); on return, those that nodes show.
 
     Returns:
-        0; -1: there is no memory; 1: they need fleeting values, which have been dropped.
+        0; -1: there is no memory; 1: they need transient values, which have been dropped.
     """
     cdef uint8_t* state = state_of(g)
     cdef Node* node
@@ -746,7 +747,7 @@ cdef int mark_wanted(Graph* g, const uint32_t* targets, uint32_t n, uint32_t* lo
     cdef uint32_t ahead = 0                     # marked, and not visited yet
     cdef const uint32_t* args
     cdef uint32_t sought = rewrites[0]
-    cdef bint drops = g.has_fleeting or g.has_spent
+    cdef bint drops = g.has_transient or g.has_donated
     rewrites[0] = 0
     highest[0] = 0
     count[0] = 0
@@ -795,7 +796,7 @@ cdef int plan_plain(Graph* g, uint32_t lowest, uint32_t target, uint32_t count) 
         batch.count = 1
         batch.form = ONE
         batch.cell = 0
-        batch.level = batch.planned = batch.spends = 0
+        batch.level = batch.planned = batch.donation = 0
         batch.reader = 0
         batch.again = 0
         batch += 1
@@ -931,8 +932,6 @@ cdef struct Queue:
     uint32_t at                     # 1 + position of the next one in its own batch; 0: it has no batch of its own
     uint64_t feeds                  # by agenda: the queues of the users of its nodes; those beyond 64 share bits
 
-cdef uint32_t NONE = 0xFFFFFFFFu
-
 # At least MANY_APART nodes of one size run as one call of their own, even if nodes of other
 # sizes are ready, provided that their results have at most SMALL_APART floats.
 cdef enum:
@@ -1020,7 +1019,7 @@ cdef inline Batch* start(Graph* g, uint32_t first, uint32_t form) noexcept nogil
         batch.first = first
         batch.count = 0
         batch.form = form
-        batch.level = batch.planned = batch.spends = 0
+        batch.level = batch.planned = batch.donation = 0
         batch.reader = 0
         batch.again = 0
     return batch

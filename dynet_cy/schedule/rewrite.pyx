@@ -11,6 +11,7 @@ from dynet_cy.graph.structs cimport (
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
 from dynet_cy.ops.registry cimport ADDS, MULTIPLIES, PRODUCT, op_at
+from dynet_cy.schedule.facts cimport NONE
 
 # **Sums of products**, `W*x + U*h + b`, become an affine map. The op copies the other term and adds each product to it,
 # so that no product is written separately and read again, and backward multiplies by the gradient of the sum instead of
@@ -169,8 +170,6 @@ cdef enum:
     OTHER
     FACTORS                         # a product of a parameter
     SUM                             # a sum of some
-
-cdef uint32_t NONE = 0xFFFFFFFFu
 
 # A node of the search, by its number minus `lowest`.
 cdef struct Term:

@@ -21,8 +21,8 @@ from typing import Any, Callable, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from dynet_cy.core.equivalents import KnownArguments
 from dynet_cy.graph.expressions import ComputationGraph
+from dynet_cy.hints.equivalents import KnownArguments
 from dynet_cy.serving.fibers import Fibers
 
 __all__ = ["Server", "ServerCall", "ServerClosed", "ServerFull", "ServerStatistics"]

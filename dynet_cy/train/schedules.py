@@ -7,8 +7,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from dynet_cy.core.equivalents import KnownArguments
 from dynet_cy.files.schema import COUNT, SHARE, Schema, check, maybe, record
+from dynet_cy.hints.equivalents import KnownArguments
 
 __all__ = ["CosineSchedule", "LinearSchedule", "PlateauSchedule", "Schedule", "StepSchedule", "WarmupSchedule"]
 

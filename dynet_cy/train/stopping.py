@@ -8,9 +8,9 @@ from typing import Any, Union
 
 import numpy as np
 
-from dynet_cy.core.equivalents import KnownArguments
 from dynet_cy.files.checkpoint import load_safetensors, save_safetensors
 from dynet_cy.files.replacing import ready
+from dynet_cy.hints.equivalents import KnownArguments
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.parameters import set_array, settled_array
 from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused

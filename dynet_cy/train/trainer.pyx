@@ -16,7 +16,6 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from dynet_cy.core.threads cimport Number, Unlocked, acquire_lock, add_to, follows_dynet, raised_here, release_lock
-from dynet_cy.graph.timeline cimport UPDATE, begin_span, end_span
 from dynet_cy.kernels.lazy_rows cimport moves_all
 from dynet_cy.kernels.pool cimport begin_arithmetic, end_arithmetic
 from dynet_cy.memory.storage cimport (
@@ -32,8 +31,9 @@ from dynet_cy.train.interfaces cimport (
 from dynet_cy.train.plan cimport (
     FROZEN, KEPT, MOVES, GroupSettings, Outcome, Plan, TrainerSettings, Update, n_states,
 )
+from dynet_cy.watch.timeline cimport UPDATE, begin_span, end_span
 
-from dynet_cy.core.equivalents import KnownArguments
+from dynet_cy.hints.equivalents import KnownArguments
 from dynet_cy.model.collection import ParameterCollection
 from dynet_cy.model.whole import as_collection, refused
 from dynet_cy.train.interfaces import ParameterGroup

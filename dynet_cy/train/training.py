@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, Union
 
-from dynet_cy.core.equivalents import KnownArguments
 from dynet_cy.files.checkpoint import save_safetensors
+from dynet_cy.hints.equivalents import KnownArguments
 from dynet_cy.loggers import Curves, Logger
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.whole import CollectionOrLayer

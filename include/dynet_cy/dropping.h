@@ -70,9 +70,9 @@ static inline int dy_changes_level(const dy_graph *g, const dy_batch *batch) {
     return batch > dy_batches(g) && batch[-1].level != batch->level;
 }
 
-/* Allocate the values of a planned batch, in a graph with stretches or fleeting values, which have memory already. */
+/* Allocate the values of a planned batch, in a graph with stretches or transient values, which have memory already. */
 static inline void *dy_claim_level(dy_graph *g, const dy_batch *batch) {
-    if (batch->level == DY_FLEETING)
+    if (batch->level == DY_TRANSIENT)
         return batch->y;
     if (batch->level == 0) {
         if (dy_changes_level(g, batch) && !dy_arena_alloc(&g->values, DY_ALIGN))
@@ -121,20 +121,20 @@ static inline void dy_evict(dy_graph *g, uint32_t number) {
         dy_arena_rewind(&g->scratch, s->scratch);
 }
 
-/* A graph without values has no stretches, and no fleeting values. */
+/* A graph without values has no stretches, and no transient values. */
 static inline void dy_forget_stretches(dy_graph *g) {
     dy_array_rewind(&g->stretches, 0);
     dy_array_rewind(&g->reads, 0);
     memset(g->rooms, 0, sizeof(g->rooms));
     g->last_stretch = DY_NO_STRETCH;
-    g->has_fleeting = g->may_spend = g->has_spent = 0;
+    g->has_transient = g->may_donate = g->has_donated = 0;
 }
 
 /* Drop the stretches from batch `n_batches` on, of passes that are forgotten; memory of values beyond `values_top` will
  * be freed. */
 static inline void dy_cut_stretches(dy_graph *g, uint32_t n_batches, size_t values_top) {
     uint32_t n = dy_n_stretches(g);
-    if (!n && !g->has_fleeting)
+    if (!n && !g->has_transient)
         return;
     dy_evict(g, g->last_stretch);
     while (n > 0 && dy_stretches(g)[n - 1].first >= n_batches)
@@ -158,7 +158,7 @@ static inline void dy_cut_stretches(dy_graph *g, uint32_t n_batches, size_t valu
         for (uint32_t j = 0; j < batch->count; j++) {
             uint32_t id = dy_order(g)[batch->first + j];
             dy_state(g)[id] &= (uint8_t)~(DY_COMPUTED | DY_SENT);
-            if (batch->level != DY_FLEETING)
+            if (batch->level != DY_TRANSIENT)
                 dy_nodes(g)[id].val = NULL;
         }
     }

@@ -11,10 +11,11 @@
  * Values that are dropped and computed again (dropping.h) may lie elsewhere then.  Their gradients stay where they are.
  *
  * When a batch has run backward, the rest of the pass does not read its values either: all batches that read them have run
- * backward before.  In large graphs their memory is then used for gradients: the values are spent.  They lie between
+ * backward before.  In large graphs their memory is then used for gradients: the values are donated.  They lie between
  * others, so their memory is listed apart from that of gradients, and no gradients that outlast the pass lie there.  The
- * values of a batch may even be spent earlier, when the first batch that reads them runs backward: their gradients may be
- * written over them.  Spent values are computed again, in their old places, if a later pass needs them (execute/revival).
+ * values of a batch may even be donated earlier, when the first batch that reads them runs backward: their gradients may
+ * be written over them.  execute/rematerialize computes donated values again, in their old places, if a later pass needs
+ * them.
  */
 #ifndef DYNET_CY_GRADIENTS_H
 #define DYNET_CY_GRADIENTS_H
@@ -24,7 +25,7 @@
 /* In dy_batch.joint: its gradients follow those of the batch before it, or precede those of the next one. */
 enum { DY_FOLLOWS = 1, DY_PRECEDES = 2 };
 
-/* In dy_graph.spends: batches run backward from the last one to the first, or in another order that honours arguments. */
+/* In dy_graph.donates: batches run backward from the last one to the first, or in another order that honours arguments. */
 enum { DY_IN_ANY_ORDER = 1, DY_IN_ORDER = 2 };
 
 /* The most pieces of memory of values that are listed: they are looked through for each gradient. */
@@ -155,18 +156,18 @@ static inline void dy_keep_held_gradients(dy_graph *g) {
 /* A batch gets memory for its values. */
 static inline void dy_begin_gradients(dy_batch *batch) {
     batch->joint = batch->keeps = 0;
-    batch->spends &= DY_MAY_SPEND;
+    batch->donation &= DY_MAY_DONATE;
     batch->dy = NULL;
 }
 
 /* Begin a pass.  `whole`: all gradients are kept.  Those of a segment then lie as its values do, except those of
- * batches in graphs with stretches or fleeting values, where several values share memory.  Returns 0 if there is no memory. */
+ * batches in graphs with stretches or transient values, where several values share memory.  Returns 0 if there is no memory. */
 static inline int dy_open_gradients(dy_graph *g, int whole) {
     dy_arena *values = &g->values;
-    g->whole_gradients = whole && !g->stretches.top && !g->has_fleeting;
+    g->whole_gradients = whole && !g->stretches.top && !g->has_transient;
     dy_arena_rewind(&g->grads, 0);
     dy_array_rewind(&g->gaps, 0);
-    dy_array_rewind(&g->spent, 0);
+    dy_array_rewind(&g->donated, 0);
     for (uint32_t i = 0; whole && values->n && i <= values->now; i++) {
         dy_segment *s = &values->segments[i];
         size_t end = i < values->now ? values->segments[i + 1].from : values->top;
@@ -243,15 +244,15 @@ static inline size_t dy_gradient_bytes(const dy_batch *first, const dy_batch *la
 static inline void *dy_claim_memory(dy_graph *g, size_t bytes, int lasting) {
     void *p = NULL;
     bytes = dy_round_up(bytes, DY_ALIGN);
-    if (g->spends && !lasting && !(p = dy_take_hole(&g->gaps, bytes)))
-        p = dy_take_hole(&g->spent, bytes);
+    if (g->donates && !lasting && !(p = dy_take_hole(&g->gaps, bytes)))
+        p = dy_take_hole(&g->donated, bytes);
     return p ? p : dy_fill_hole(&g->grads, &g->gaps, bytes);
 }
 
 /* Free such memory. */
 static inline void dy_free_memory(dy_graph *g, void *p, size_t bytes) {
-    if (g->spends && dy_segment_of(&g->values, p))
-        dy_add_hole(&g->values, &g->spent, p, bytes);
+    if (g->donates && dy_segment_of(&g->values, p))
+        dy_add_hole(&g->values, &g->donated, p, bytes);
     else
         dy_make_hole(&g->grads, &g->gaps, p, bytes);
 }
@@ -284,23 +285,23 @@ static inline dy_batch *dy_done_with(dy_batch *batch) {
     return --first->live ? NULL : first;
 }
 
-/* ---- spent values ---- */
+/* ---- donated values ---- */
 
-static inline int dy_is_spendable(const dy_batch *batch) {
-    return (batch->spends & (DY_MAY_SPEND | DY_SPENT | DY_SPARED)) == DY_MAY_SPEND && !batch->keeps;
+static inline int dy_is_donatable(const dy_batch *batch) {
+    return (batch->donation & (DY_MAY_DONATE | DY_DONATED | DY_SPARED)) == DY_MAY_DONATE && !batch->keeps;
 }
 
 /* The values of a batch are not there any more, though its nodes keep the address. */
-static inline void dy_spend(dy_graph *g, dy_batch *batch) {
-    batch->spends |= DY_SPENT;
-    g->has_spent = 1;
+static inline void dy_donate(dy_graph *g, dy_batch *batch) {
+    batch->donation |= DY_DONATED;
+    g->has_donated = 1;
     for (uint32_t j = 0; j < batch->count; j++)
         dy_state(g)[dy_order(g)[batch->first + j]] &= (uint8_t)~(DY_COMPUTED | DY_SENT);
 }
 
 /* Let the gradients of a batch, which have no memory yet, lie over its values. */
 static inline void dy_lie_over(dy_graph *g, dy_batch *batch) {
-    dy_spend(g, batch);
+    dy_donate(g, batch);
     batch->dy = batch->y;
     batch->live = 1;
 }

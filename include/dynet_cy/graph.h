@@ -52,7 +52,7 @@ typedef struct {
     float *v;
     float **list;
     size_t bytes;               /* of v if it is a copy; without v, the copy is gone and backward makes another one */
-    float *aside;               /* of a shared parameter that is part of fleeting values: a copy of its value */
+    float *aside;               /* of a shared parameter that is part of transient values: a copy of its value */
 } dy_laid;
 
 /* How the nodes of a batch run: its form, which the plan chooses.  Executors have a function for each, forward and
@@ -78,9 +78,9 @@ enum {
  * weight gradients are multiplied. */
 enum { DY_KEEPS_ASKED = 1, DY_KEEPS_FACTORS = 2 };
 
-/* In `spends`, bits: backward may use the memory of the values for gradients once it does not read them any more; it has;
- * not in this pass, since the values are needed for something else; they are being computed again. */
-enum { DY_MAY_SPEND = 1, DY_SPENT = 2, DY_SPARED = 4, DY_REVIVING = 8 };
+/* In dy_batch.donation, bits of what backward does with the memory of the values once it has read them: it may use it for
+ * gradients; it has; not in this pass, since an expression outside it reads the values; they are being computed again. */
+enum { DY_MAY_DONATE = 1, DY_DONATED = 2, DY_SPARED = 4, DY_REMATERIALIZING = 8 };
 
 /* Nodes that were run together; needed again in backward. */
 typedef struct {
@@ -96,13 +96,13 @@ typedef struct {
     uint32_t cell;              /* 1 + the number of the batch that completes its values (DY_CELL), or 0 */
     uint32_t live;              /* forward-only graphs: how many of its values are still needed; others: gradients.h */
     uint8_t level;              /* its values are kept until the stretch of this depth ends; 0: as long as the graph;
-                                 * DY_FLEETING: until they have been read, see fleeting.h */
+                                 * DY_TRANSIENT: until they have been read, see transient.h */
     uint8_t planned;            /* the level that was planned; `level` is 0 once its values were asked for */
     uint8_t joint;              /* gradients.h */
     uint8_t keeps;              /* backward: why its gradients stay where they are: DY_KEEPS_... */
-    uint8_t spends;             /* what becomes of the memory of its values: gradients.h */
+    uint8_t donation;           /* what becomes of the memory of its values: gradients.h */
     uint32_t reader;            /* 1 + the first batch whose backward reads its values, among those planned with it; 0: none */
-    uint32_t last;              /* with the level DY_FLEETING: the last batch that reads its values */
+    uint32_t last;              /* with the level DY_TRANSIENT: the last batch that reads its values */
     uint32_t again;             /* how often its values were computed again */
     uint32_t parts;             /* of the forms DY_IN_FUSION and DY_FUSION: how many of its nodes belong together */
     float *dy;                  /* the gradients of y; NULL: there is no memory for them yet, or not any more */
@@ -134,7 +134,7 @@ typedef struct {
     uint64_t seed, stream;      /* of its random draws */
 } dy_stretch;
 
-#define DY_FLEETING UINT8_MAX
+#define DY_TRANSIENT UINT8_MAX
 
 #define DY_NO_STRETCH UINT32_MAX
 #define DY_MOST_DEPTH 8         /* of stretches; regions further inside belong to the one around them */
@@ -152,7 +152,7 @@ typedef struct {
     dy_changes before;
 } dy_read;
 
-/* What is assumed of the passes of a graph within a limit of memory, since the renewal: see graph/thrift. */
+/* What is assumed of the passes of a graph within a limit of memory, since the renewal: see schedule/budget. */
 typedef struct {
     double values, gradients;   /* bytes that a pass takes for each byte of values, and of the gradients at a time */
     uint32_t columns;           /* of the factors of a weight matrix's gradient that are collected, by the last plan */
@@ -184,7 +184,7 @@ typedef struct {
             dy_array stretches; /* dy_stretch, in the same order */
             dy_array reads;     /* dy_read */
             dy_array gaps;      /* free memory below the top of `grads`: dy_hole */
-            dy_array spent;     /* backward: memory of values that gradients may use: dy_hole */
+            dy_array donated;   /* backward: memory of values that gradients may use: dy_hole */
         };
     };
     union {
@@ -226,14 +226,14 @@ typedef struct {
     void *device_graphs;        /* what the backend of devices keeps for it */
     uint64_t shortages;         /* the process's count of shortages when the graph last freed memory */
     void *plans;                /* the cache of schedule/plan; NULL: none yet */
-    void *siblings;             /* statistics of schedule/siblings; NULL: none yet */
+    void *speculation;             /* statistics of schedule/speculation; NULL: none yet */
     uint32_t early;             /* number of values that were computed early and not requested yet */
     uint32_t n_kept;            /* nodes at the last checkpoint: those stay as they were made */
-    uint8_t has_fleeting;       /* batches have the level DY_FLEETING, or had it */
-    uint32_t keeps_for;         /* renewals that are left for which it has no fleeting values */
-    uint8_t may_spend;          /* some of its batches have the bit DY_MAY_SPEND */
-    uint8_t has_spent;          /* some have the bit DY_SPENT, or had it */
-    uint8_t spends;             /* this backward pass uses memory of values: DY_IN_ANY_ORDER or DY_IN_ORDER */
+    uint8_t has_transient;       /* batches have the level DY_TRANSIENT, or had it */
+    uint32_t keeps_for;         /* renewals that are left for which it has no transient values */
+    uint8_t may_donate;         /* some of its batches have the bit DY_MAY_DONATE */
+    uint8_t has_donated;        /* some have the bit DY_DONATED, or had it */
+    uint8_t donates;            /* this backward pass uses memory of values: DY_IN_ANY_ORDER or DY_IN_ORDER */
     uint32_t spares_for;        /* renewals that are left for which it does not */
     dy_room rooms[DY_MOST_DEPTH]; /* of the stretches of depth 1, 2, ... */
     uint32_t last_stretch;      /* of depth 1; DY_NO_STRETCH: there is none */

@@ -82,9 +82,9 @@ def test_less_than_a_program_takes(program, part, strategy):
 def test_a_chain_in_a_tenth_of_its_memory():
     """In one more forward pass; the memory is that of all its values."""
     expected = gradients(long_chain, 1)
-    before = engine.tune("schedule.fleeting.least_of_plan", 1 << 60)
+    before = engine.tune("schedule.transient.least_of_plan", 1 << 60)
     most = taken(long_chain)
-    engine.tune("schedule.fleeting.least_of_plan", before)
+    engine.tune("schedule.transient.least_of_plan", before)
     engine.stats("execute.recompute", reset=True)
     with limited(0.12 * most):
         assert same_bits(gradients(long_chain, 1), expected)
@@ -125,7 +125,7 @@ def test_backward_runs_out_of_memory():
     """Forward fits, and backward does not: values are computed again."""
     expected = gradients(long_chain, 1)
     most = taken(long_chain)
-    engine.tune("graph.thrift.percent_of_values", 90)  # wrong on purpose
+    engine.tune("schedule.budget.percent_of_values", 90)  # wrong on purpose
     engine.stats("execute.recompute", reset=True)
     with limited(0.7 * most):
         assert same_bits(gradients(long_chain, 1), expected)
@@ -161,7 +161,7 @@ def test_random_programs(first):
     for seed in range(first, first + 20):
         _, expected, expected_later = random_program(seed, plainly)
         dy.renew_cg()
-        engine.tune("graph.thrift.percent_of_values", 150)
+        engine.tune("schedule.budget.percent_of_values", 150)
         with limited(0.25):
             try:
                 _, found, later = random_program(seed, dy.checkpoint if seed % 2 else plainly)

@@ -17,6 +17,7 @@ import pytest
 from own_process import run_python
 
 import dynet_cy as dy
+from dynet_cy import profiling
 from dynet_cy.files.places import FORMER, PRIVATE, PUBLIC
 
 PACKAGE = Path(dy.__file__).parent
@@ -107,6 +108,9 @@ def objects() -> Iterator[Any]:
             break
     yield from (dy.get_device_info("CPU"), dy.DynetParams(), dy.data.Vocabulary(["a", "b"]), dy.memory_report())
     yield from (dy.EarlyStopping(m), dy.data.parse_tree("(S (N a))"), dy.Hypothesis([1], -0.5, None))
+    with profiling.measure() as profile:
+        dy.tanh(dy.inputVector([1, 2])).value()
+    yield profile
     yield from (dy.metrics.precision_recall([[1]], [[1]]), dy.OneOf([[1, 2]]))
 
 
@@ -131,6 +135,15 @@ def test_objects_name_only_what_is_public() -> None:
         ("dynet_cy.metrics accuracy", dy.metrics.accuracy),
         ("dynet_cy.nn.basic Linear", dy.nn.Linear),
         ("dynet_cy.data.vocabulary Vocabulary", dy.data.Vocabulary),
+        ("dynet_cy.graph.timeline Span", profiling.Span),
+        ("dynet_cy.graph.usage GraphUsage", vars(dy)["_GraphUsage"]),
+        ("dynet_cy.graph.usage DroppedUsage", vars(dy)["_DroppedUsage"]),
+        ("dynet_cy.graph.drawing Drawing", dy.Drawing),
+        ("dynet_cy.graph.show dump_cg", dy.dump_cg),
+        ("dynet_cy.execute.watch AnomalyError", dy.AnomalyError),
+        ("dynet_cy.serving.search Hypothesis", dy.Hypothesis),
+        ("dynet_cy.serving.decoding decode", dy.decode),
+        ("dynet_cy.readings AmbiguityError", dy.AmbiguityError),
         ("dynet_cy.model.parameters ParameterCollection", dy.ParameterCollection),
         ("dynet_cy.model.parameters _restored_members", vars(dy)["_restored_members"]),
         ("dynet_cy.model.collection _restored_collection", vars(dy)["_restored_collection"]),

@@ -11,7 +11,7 @@ import pytest
 import dynet_cy as dy
 from dynet_cy.graph.expressions import set_autobatching, set_default_device
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "execute"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "watch"))
 from anomalies import CASES, check, check_gradients_stay, within_a_builder
 
 

@@ -9,8 +9,8 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy.core import engine
+from dynet_cy.decoding import greedy, search
 from dynet_cy.graph.expressions import set_default_device
-from dynet_cy.serving import decoding, search
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu_again")
 
@@ -58,7 +58,7 @@ def outputs(device: int) -> tuple[list[Any], list[int]]:
 
 def test_outputs_of_the_cpu_with_a_wait_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "FEW", 0)
-    monkeypatch.setattr(decoding, "FEW", 0)
+    monkeypatch.setattr(greedy, "FEW", 0)
     (found, waits), (expected, _) = outputs(1), outputs(0)
     assert found == expected
     assert waits == [LONGEST, 1, LONGEST, 1]

@@ -508,9 +508,9 @@ def test_values_are_computed_while_another_thread_adds_nodes() -> None:
 
 def test_settings_are_changed_while_passes_run() -> None:
     """Passes read them without the lock of Python."""
-    from dynet_cy.execute import watch as profile
     from dynet_cy.kernels import kernels, pool
-    from dynet_cy.schedule import siblings
+    from dynet_cy.schedule import speculation
+    from dynet_cy.watch import instruments as profile
 
     precisions = ["float32", "float32" if kernels.bf16_missing() else "bf16"]
     rounds = itertools.count()
@@ -520,7 +520,7 @@ def test_settings_are_changed_while_passes_run() -> None:
     def change():
         k = next(rounds)
         engine.tune("schedule.rewrite.sums.on", bool(k % 2))
-        siblings.switch(bool(k // 2 % 2))
+        speculation.switch(bool(k // 2 % 2))
         profile.set_level(k % 2)
         kernels.set_precision(precisions[k // 3 % 2])
         dy.config.set(autobatch=k % 3, check=bool(k % 4 == 1), flush_denormals=bool(k % 2))

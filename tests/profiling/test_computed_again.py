@@ -82,7 +82,7 @@ def test_values_that_no_backward_reads_are_not_among_them(
     collection: dy.ParameterCollection, drops: Callable[[bool], None]
 ) -> None:
     """Their memory is used again after they have been read, and nobody computes them again."""
-    engine.tune("schedule.fleeting.least_of_plan", 1)
+    engine.tune("schedule.transient.least_of_plan", 1)
     weights, bias = collection.add_parameters((DIM, DIM)), collection.add_parameters(DIM)
 
     def layers(x: dy.Expression, n: int) -> dy.Expression:

@@ -175,7 +175,7 @@ def test_what_fits_is_not_divided() -> None:
     """Although the assumed bytes do not fit: only a pass that has run out of memory divides the next ones."""
     expected, taken = trained(scores)
     batches = dy.cg().n_batches()
-    engine.tune("graph.thrift.percent_of_values", 3000)  # wrong on purpose
+    engine.tune("schedule.budget.percent_of_values", 3000)  # wrong on purpose
     found, _ = trained(scores, 1.1 * taken / MB)
     assert dy.cg().n_batches() == batches
     for x, y in zip(found, expected):

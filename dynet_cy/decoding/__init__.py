@@ -1,0 +1,1 @@
+"""Decoding: beam search, greedy and sampled outputs, their constraints, and states of many hypotheses."""

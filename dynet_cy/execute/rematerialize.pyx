@@ -1,0 +1,349 @@
+"""Passes over plans with transient values, and their computation if the program requests them later.
+
+After the pass the nodes of transient batches have no values (schedule/transient). A program seldom asks for one: by
+the number of a node, as `dump` does, or by a rule that makes nodes from those of a graph, such as a derivative. Then
+the batch runs again, after those of its arguments that were dropped too. From then on the batch keeps its values, and
+the graph keeps all values for some renewals, since a program that does this once may do it again.
+
+A batch that runs again computes the same bits, as in execute/recompute, as long as the parameters that it reads have
+not changed.
+
+Values that backward has donated (include/dynet_cy/gradients.h) are computed again in the same way, but in their old
+places, which the calls of other batches have noted. A backward pass first does this for those on which its target
+depends. The graph then donates no values for some renewals: a program that runs backward twice may do it again.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memset
+
+from dynet_cy.execute.recompute cimport (
+    check_batch, count_again, end_transient, keep_needed, may_drop, note_transient_reads, run_planned_in_stretches,
+    visit_needed,
+)
+from dynet_cy.execute.walk cimport assign_values, is_divided, most_along, run_again, run_planned_at_once
+from dynet_cy.graph.structs cimport (
+    COMPUTED, DONATED, IN_ORDER, NO_BATCH, REMATERIALIZING, SPARED, TRANSIENT, Batch, Graph, Node, args_of, batches_of,
+    held_of, home_of, is_dropped, nodes_of, order_of, part_gradients, state_of,
+)
+from dynet_cy.kernels.product cimport note_caller
+from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
+from dynet_cy.schedule.budget cimport bytes_of, is_limited, memory_left
+from dynet_cy.schedule.dividing cimport slice_large
+from dynet_cy.schedule.dropping cimport fits
+from dynet_cy.schedule.transient cimport open_transient, plan_transient
+from dynet_cy.watch.instruments cimport checking
+
+cdef enum:
+    SLICES = 32                     # of what is left: how large slices of large batches are
+    RENEWALS = 64                   # for which a graph keeps all values, after one was asked for that had been dropped
+
+
+# ---- forward ---------------------------------------------------------------------------
+
+cdef inline bint may_be_transient(const Walk* w) noexcept nogil:
+    """Whether backward may follow, nothing looks at all values, and no others are dropped.  A pass with a time limit
+    may end in between."""
+    cdef const Graph* g = w.g
+    return not (g.forward_only or g.immediate or g.check_validity or checking or w.end or g.regions.top
+                or g.stretches.top)
+
+
+cdef bint drops_values(const Walk* w) noexcept nogil:
+    return may_be_transient(w) or may_drop(w.g)
+
+
+cdef int run_plan(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
+    if may_be_transient(w):
+        return run_planned_with_transient(w, n_batches, targets, n)
+    if may_drop(w.g):
+        return run_planned_in_stretches(w, n_batches, targets, n, 0)
+    return run_planned_at_once(w, n_batches)
+
+
+cdef int bring_back(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil:
+    cdef bint dropped = w.g.has_transient or w.g.has_donated
+    return -1 if dropped and rematerialize_needed(w, targets, n) or keep_needed(w, targets, n) else 0
+
+
+cdef int run_planned_with_transient(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
+    cdef Graph* g = w.g
+    cdef size_t top = g.grads.top, block = 0
+    cdef uint32_t first = g.n_batches, undivided = n_batches
+    cdef int ended
+    w.first = first
+    if not plan_transient(g, n_batches, targets, n, most_along, &block):
+        if is_limited(g):
+            return run_planned_in_stretches(w, n_batches, targets, n, 0)
+        return run_planned(w, n_batches)
+    if is_limited(g) and not is_enough(g, n_batches, targets, n, block):
+        if w.at_once:
+            n_batches = slice_large(g, n_batches, <size_t>(memory_left(g) / SLICES))
+        if (n_batches == undivided or not plan_transient(g, n_batches, targets, n, most_along, &block)
+                or not is_enough(g, n_batches, targets, n, block)):
+            return run_planned_in_stretches(w, n_batches, targets, n, most_along if w.at_once else 0)
+    open_transient(g, n_batches, block)
+    if not w.at_once:
+        w.device.note_memory(w)
+    if note_transient_reads(w, n_batches):
+        arena_rewind(&g.grads, top)
+        return -1
+    ended = run_planned_at_once(w, n_batches)
+    note_caller(0, False)
+    end_transient(g, first, top)
+    return ended
+
+
+cdef int run_planned(Walk* w, uint32_t n_batches) noexcept nogil:
+    """Run a plan without transient values; backward may donate some."""
+    cdef Graph* g = w.g
+    cdef int ended
+    if g.may_donate and note_transient_reads(w, n_batches):
+        return -1
+    ended = run_planned_at_once(w, n_batches)
+    note_caller(0, False)
+    return ended
+
+
+cdef bint is_enough(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t block) noexcept nogil:
+    """Whether the next n batches fit with the transient values that are planned; if not, undo that plan.
+
+    Args:
+        block: the bytes that transient values take at a time.
+    """
+    if fits(g, n_batches, targets, n, bytes_of_others(g, n_batches), block):
+        return True
+    keep_all(g, n_batches)
+    return False
+
+
+cdef size_t bytes_of_others(const Graph* g, uint32_t n_batches) noexcept nogil:
+    """The bytes of the values that the next n batches keep."""
+    cdef const Batch* batch = &batches_of(g)[g.n_batches]
+    cdef size_t n = 0
+    cdef uint32_t b
+    for b in range(n_batches):
+        if batch[b].level != TRANSIENT:
+            n += bytes_of(g, &batch[b])
+    return n
+
+
+cdef void keep_all(Graph* g, uint32_t n_batches) noexcept nogil:
+    """Undo `plan_transient`."""
+    cdef Batch* batch = &batches_of(g)[g.n_batches]
+    cdef uint32_t b
+    for b in range(n_batches):
+        batch[b].level = batch[b].planned = 0
+
+
+# ---- values that are asked for later ------------------------------------------------------
+
+cdef int rematerialize_needed(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil:
+    cdef Graph* g = w.g
+    cdef size_t top = g.scratch.top
+    cdef uint32_t end = 0
+    cdef int failed = visit_needed(w, targets, n, mark, &end)
+    arena_rewind(&g.scratch, top)
+    return failed or rematerialize_marked(w, end)
+
+
+cdef int rematerialize_marked(Walk* w, uint32_t end) noexcept nogil:
+    """Compute the values of the marked batches, which are before a batch, and of those that they need."""
+    cdef Graph* g = w.g
+    cdef int failed
+    if end == 0:
+        return 0
+    mark_arguments(g, end)
+    failed = check_marked(w, end) or run_marked(w, end)
+    note_caller(0, False)
+    w.number = NO_BATCH
+    unmark(g, end)
+    return -1 if failed else 0
+
+
+cdef inline bint is_marked(const Graph* g, const Batch* batch) noexcept nogil:
+    return (batch.donation & REMATERIALIZING
+            or batch.level == 0 and batch.planned == TRANSIENT and is_dropped(g, order_of(g)[batch.first]))
+
+
+cdef void mark(Graph* g, uint32_t node, void* data) noexcept nogil:
+    """Mark the batch of a node that was dropped, for `run_marked`; `data`: one past the last of them."""
+    cdef uint32_t number = nodes_of(g)[node].batch
+    cdef uint32_t* end = <uint32_t*>data
+    cdef Batch* batch = &batches_of(g)[number]
+    if batch.level == TRANSIENT:
+        batch.level = 0
+        g.keeps_for = RENEWALS
+    elif batch.donation & DONATED:
+        batch.donation |= <uint8_t>REMATERIALIZING
+        g.spares_for = RENEWALS
+    else:
+        return
+    end[0] = max(end[0], number + 1)
+
+
+cdef void mark_arguments(Graph* g, uint32_t end) noexcept nogil:
+    """Mark the batches whose values those need that are marked already, which are before a batch."""
+    cdef const Node* x
+    cdef uint32_t b = end, j, k, ignored = 0
+    while b > 0:
+        b -= 1
+        if not is_marked(g, &batches_of(g)[b]):
+            continue
+        for j in range(batches_of(g)[b].count):
+            x = &nodes_of(g)[order_of(g)[batches_of(g)[b].first + j]]
+            for k in range(x.nargs):
+                if is_dropped(g, args_of(g, x)[k]):
+                    mark(g, args_of(g, x)[k], &ignored)
+
+
+cdef bint check_marked(Walk* w, uint32_t end) noexcept nogil:
+    """Whether a parameter has changed that marked batches read."""
+    cdef uint32_t b
+    for b in range(end):
+        if is_marked(w.g, &batches_of(w.g)[b]) and check_batch(w, &batches_of(w.g)[b]):
+            return True
+    return False
+
+
+cdef int run_marked(Walk* w, uint32_t end) noexcept nogil:
+    """Compute the values of marked batches: transient ones in memory that they keep, apart from others.
+
+    What backward reads of their calls stays as it was, so that a revert does not free it.
+    """
+    cdef uint32_t b
+    for b in range(end):
+        if is_marked(w.g, &batches_of(w.g)[b]) and (w.device.divide(w, b, b + 1, run_one, 0, False) if is_divided(w)
+                                                    else run_one(w, b, b + 1, 0)):
+            return -1
+    return 0
+
+
+cdef int run_one(Walk* w, uint32_t number, uint32_t end, uint32_t depth) noexcept nogil:
+    cdef Graph* g = w.g
+    cdef size_t top = g.scratch.top
+    cdef Batch* batch = &batches_of(g)[number]
+    cdef Batch again
+    cdef uint32_t j
+    if not batch.donation & REMATERIALIZING and move_away(w, batch, number):
+        return -1
+    again = batch[0]
+    w.number = number
+    if run_again(w, &again, 1):
+        return -1
+    arena_rewind(&g.scratch, top)
+    batch.donation &= <uint8_t>~(DONATED | REMATERIALIZING)
+    for j in range(batch.count):
+        state_of(g)[order_of(g)[batch.first + j]] |= <uint8_t>COMPUTED
+    count_again(batch.count)
+    return 0
+
+
+cdef int move_away(Walk* w, Batch* batch, uint32_t number) noexcept nogil:
+    """Give a transient batch memory of its own."""
+    cdef float* y = <float*>arena_alloc(&w.g.values, batch.bytes + ALIGN)
+    if y == NULL:
+        w.failure.needed = batch.bytes
+        return -1
+    batch.y = y
+    assign_values(w.g, batch, number)
+    part_gradients(w.g, number)
+    return 0
+
+
+cdef void unmark(Graph* g, uint32_t end) noexcept nogil:
+    """Batches that could not be computed are transient again."""
+    cdef uint32_t b
+    for b in range(end):
+        if batches_of(g)[b].donation & REMATERIALIZING:
+            batches_of(g)[b].donation &= <uint8_t>~REMATERIALIZING
+        elif is_marked(g, &batches_of(g)[b]):
+            batches_of(g)[b].level = <uint8_t>TRANSIENT
+
+
+# ---- donated values ---------------------------------------------------------------------
+
+# What is known of a node before a backward pass.
+cdef enum:
+    PASSED = 1                      # backward from the target reads it
+    NEEDED = 2                      # something else needs it that an expression refers to
+
+
+cdef int open_donation(Walk* w, uint32_t target, bint full) noexcept nogil:
+    cdef Graph* g = w.g
+    cdef size_t top = g.scratch.top
+    cdef uint8_t* marks
+    cdef int failed
+    g.donates = False
+    if not g.may_donate:
+        return 0
+    marks = <uint8_t*>arena_alloc(&g.scratch, g.n_nodes)
+    if marks == NULL:
+        w.failure.needed = g.n_nodes
+        return -1
+    mark_passed(g, target, marks)
+    failed = g.has_donated and rematerialize_passed(w, marks)
+    if not failed and not (full or checking or g.multi_device or g.stretches.top):
+        spare_needed(g, marks)
+        g.donates = IN_ORDER
+    arena_rewind(&g.scratch, top)
+    return failed
+
+
+cdef void mark_passed(const Graph* g, uint32_t target, uint8_t* marks) noexcept nogil:
+    """Mark what backward from the target reads, and what other expressions need.
+
+    A batch runs backward as a whole: its call reads the arguments of all of its nodes, also of those that the target
+    does not depend on.
+    """
+    cdef const uint8_t* held = held_of(g)
+    cdef uint32_t i = g.n_nodes, b = g.n_batches, j
+    cdef uint8_t needs
+    memset(marks, 0, g.n_nodes)
+    marks[target] = PASSED
+    while i > 0:                                # only such nodes read nodes without a value
+        i -= 1
+        if nodes_of(g)[i].batch == NO_BATCH:
+            mark_arguments_of(g, i, mark_held(held, marks, i), marks)
+    while b > 0:
+        b -= 1
+        needs = 0
+        for j in range(batches_of(g)[b].count):
+            needs |= mark_held(held, marks, order_of(g)[batches_of(g)[b].first + j])
+        for j in range(batches_of(g)[b].count if needs else 0):
+            mark_arguments_of(g, order_of(g)[batches_of(g)[b].first + j], needs, marks)
+
+
+cdef inline uint8_t mark_held(const uint8_t* held, uint8_t* marks, uint32_t node) noexcept nogil:
+    """Complete the marks of a node, whose users have been looked at, and return them."""
+    if held[node] and not marks[node] & PASSED:
+        marks[node] = NEEDED
+    return marks[node]
+
+
+cdef inline void mark_arguments_of(const Graph* g, uint32_t node, uint8_t needs, uint8_t* marks) noexcept nogil:
+    cdef const Node* x = &nodes_of(g)[node]
+    cdef uint32_t k
+    for k in range(x.nargs):
+        marks[args_of(g, x)[k]] |= needs
+
+
+cdef int rematerialize_passed(Walk* w, const uint8_t* marks) noexcept nogil:
+    """Compute the donated values that backward from the target reads."""
+    cdef Graph* g = w.g
+    cdef uint32_t i, end = 0
+    for i in range(g.n_nodes):
+        if marks[i] & PASSED and is_dropped(g, i) and batches_of(g)[nodes_of(g)[i].batch].donation & DONATED:
+            mark(g, i, &end)
+    return rematerialize_marked(w, end)
+
+
+cdef void spare_needed(Graph* g, const uint8_t* marks) noexcept nogil:
+    """Spare the values that something else needs."""
+    cdef uint32_t i, home
+    for i in range(g.n_batches):
+        batches_of(g)[i].donation &= <uint8_t>~SPARED
+    for i in range(g.n_nodes):
+        if marks[i] & NEEDED:
+            home = home_of(g, &nodes_of(g)[i])
+            if home != NO_BATCH:
+                batches_of(g)[home].donation |= <uint8_t>SPARED

@@ -1,7 +1,0 @@
-"""Parted batches of forward-only graphs: each node has its own memory where memory is short."""
-
-from dynet_cy.graph.structs cimport Graph
-
-# Part the batches of a graph that does not run, and move values if there are many holes.  Returns whether anything was
-# done.
-cdef bint part_batches(Graph* g) except -1

@@ -1,0 +1,48 @@
+"""docs/layout.md: the functions that a call goes through are there, and call each other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "layout.md"
+
+pytestmark = pytest.mark.skipif(not (ROOT / "dynet_cy/graph/expressions.pyx").exists(), reason="no sources")
+
+
+def functions() -> list[tuple[int, str, str]]:
+    """Of each line of the section: its depth, the function and its module."""
+    section = PAGE.read_text(encoding="utf-8").split("## A call, function by function")[1].split("\n## ")[0]
+    lines = [line for block in re.findall(r"```text\n(.*?)```", section, re.DOTALL) for line in block.splitlines()]
+    return [(len(line) - len(line.lstrip()), *line.split()[:2]) for line in lines]  # type: ignore[misc]
+
+
+def bodies(name: str, module: str) -> list[str]:
+    """The functions and methods of that name."""
+    files = [ROOT / "dynet_cy" / f"{module}{kind}" for kind in (".pyx", ".pxd")]
+    text = "\n".join(file.read_text(encoding="utf-8") for file in files if file.exists())
+    found = []
+    for match in re.finditer(rf"^( *)(?:cdef|cpdef|def) [^\n=]*\b{name}\(", text, re.MULTILINE):
+        rest = text[match.end() :]
+        end = re.search(rf"^ {{0,{len(match[1])}}}(?:cdef|cpdef|def|class|@|#)", rest, re.MULTILINE)
+        found.append(rest[: end.start() if end else None])
+    return found
+
+
+def test_functions_of_a_call_are_where_the_page_says() -> None:
+    assert len(functions()) > 40
+    assert [(name, module) for _, name, module in functions() if not bodies(name, module)] == []
+
+
+def test_functions_of_a_call_are_called_by_those_above_them() -> None:
+    above: list[tuple[int, str, str]] = []
+    missing = []
+    for depth, name, module in functions():
+        above = [one for one in above if one[0] < depth]
+        if above and not any(re.search(rf"\b{name}\b", body) for body in bodies(*above[-1][1:])):
+            missing.append((name, above[-1][1:]))
+        above.append((depth, name, module))
+    assert missing == []
