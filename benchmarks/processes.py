@@ -2,7 +2,7 @@
 
     python benchmarks/processes.py                               # tables on the standard output
     python benchmarks/processes.py --json processes.json         # and all numbers
-    python benchmarks/processes.py --scaling scaling.json        # and the input of the model of docs/scaling.md
+    python benchmarks/processes.py --scaling scaling.json        # and the input of the model of docs/lab/scaling.md
 
 Jobs with one process, with two synchronous and with two asynchronous ones take turns, one round each; while one works,
 the others sleep.  Every process has one thread.  Results are medians of wall times, so the machine must be quiet.  "64"
@@ -196,7 +196,7 @@ def per_second(answers: list[dict[str, Any]]) -> float:
 
 
 def measure_training(name: str, rounds: int, tiny: bool, dealt: bool) -> dict[str, Any]:
-    """Speeds of a workload in all jobs, and the values that the model of docs/scaling.md needs."""
+    """Speeds of a workload in all jobs, and the values that the model of docs/lab/scaling.md needs."""
     few = 4 if tiny else 64
     made = {
         "one 64": (1, "sync", few),
@@ -317,7 +317,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--tiny", action="store_true", help="tiny sizes, for a test")
     parser.add_argument("--json", type=Path, help="write all numbers to this file")
-    parser.add_argument("--scaling", type=Path, help="write the input of the model of docs/scaling.md to this file")
+    parser.add_argument("--scaling", type=Path, help="write the input of the model of docs/lab/scaling.md to this file")
     parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.work:

@@ -1,12 +1,12 @@
 """How far data-parallel training scales: a formula, and a simulation that is checked against two processes.
 
-    python benchmarks/scaling.py                              # the tables of docs/scaling.md, on the standard output
-    python benchmarks/scaling.py --write docs/scaling.md      # put them into the page
+    python benchmarks/scaling.py                              # the tables of docs/lab/scaling.md, to the terminal
+    python benchmarks/scaling.py --write docs/lab/scaling.md  # put them into the page
     python benchmarks/scaling.py --network 'mine 20 5.0'      # another network: latency in us, gigabytes per second
 
 It reads `benchmarks/scaling.json`, which has for each workload the fields of `Workload`, measured on one machine, and
 a description of the machine in "measured_on".  `python benchmarks/processes.py --scaling benchmarks/scaling.json`
-measures and writes them; `--machine WORDS` here adds the description.  docs/scaling.md explains the model and cites
+measures and writes them; `--machine WORDS` here adds the description.  docs/lab/scaling.md explains the model and cites
 the sources of its parts.
 """
 

@@ -112,7 +112,7 @@ run("-m", "dynet_cy.launch", "-n", "2", "train.py")
 # sentences 1.85 times as fast as one, by :doc:`our measurements </project/results>`.
 # For that, computing the gradients must take much longer than exchanging them, which is
 # not the case in this small program. Start as many processes as there are free cores,
-# and see :doc:`what to expect </scaling>` from many processes.
+# and see :doc:`what to expect </lab/scaling>` from many processes.
 #
 # When something goes wrong
 # -------------------------

@@ -301,7 +301,7 @@ GENERAL = (
 
 LAYERS = (
     Row("`class Tagger(nn.Module)`, `super().__init__()`",
-        "`class Tagger(nn.Layer)`, `super().__init__(pc, spec)`, see [layers.md](layers.md); `def __call__` for "
+        "`class Tagger(nn.Layer)`, `super().__init__(model, spec)`, see [layers.md](layers.md); `def __call__` for "
         "`forward`", dy="Module", nn="Module", says="`class Tagger(dy.nn.Layer)`, with `def __call__` for `forward`"),
     Row("`nn.Linear(n, m)`, `nn.Embedding(v, n, padding_idx=0)`",
         "`nn.Linear(n, m, pc)`, `nn.Embedding(v, n, pc, padding=0)`", nn="EmbeddingBag"),

@@ -349,5 +349,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     if programs and not library:
         print("no program imports torch, tensorflow or dynet", file=sys.stderr)
     elif programs:
-        print(f"\n{count} places in {len(programs)} files of {library}")
+        print(f"\n{count} places in {len(programs)} {'file' if len(programs) == 1 else 'files'} of {library}")
     return status

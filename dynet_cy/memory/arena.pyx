@@ -12,6 +12,8 @@ from posix.unistd cimport _SC_PAGESIZE, sysconf
 from dynet_cy.core.engine cimport add_tunable
 from dynet_cy.core.threads cimport Number
 
+from dynet_cy.core.amounts import size_text
+
 cdef extern from *:
     """
     #ifndef _GNU_SOURCE
@@ -600,7 +602,7 @@ cdef str describe(const Refusal* r):
     if r.why == LIMIT or r.why == PART:
         whose, how = (("the limit", "--dynet-mem MB or dynet_cy.config.set(mem=MB)") if r.why == LIMIT else
                       ("this graph's limit", "renew_cg(mem=MB)"))
-        reason = (f"{r.needed:,} bytes needed, {r.left:,} left of {whose} of {r.limit:,} ({r.limit >> 20} MiB); "
+        reason = (f"{r.needed:,} bytes needed, {r.left:,} left of {whose} of {r.limit:,} ({size_text(r.limit)}); "
                   f"raise it with {how}")
     elif r.why == MACHINE:
         reason = f"{r.needed:,} bytes needed, {r.left:,} left of what this machine has"

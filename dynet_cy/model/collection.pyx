@@ -36,7 +36,7 @@ from dynet_cy.model.dynet_decay import DynetDecay
 from dynet_cy.model.initializers import NumpyInitializer, as_initializer
 from dynet_cy.model.matching import complaint, matches
 from dynet_cy.model.parameters import (
-    add_entry, check_key, entry_of, fill_entry, find_entry, gradient_state, set_array, set_gradient_state,
+    add_entry, check_key, check_text, entry_of, fill_entry, find_entry, gradient_state, set_array, set_gradient_state,
     settled_array,
 )
 from dynet_cy.model.weight_decay import checked_weight_decay, get_default_weight_decay
@@ -1131,9 +1131,9 @@ class ParameterCollection:
             >>> W.npvalue()
             array([3., 3.])
         """
+        check_key("name", name)
         if name and not name.startswith("/"):
             raise ValueError(f"Key should start with '/': {name}")
-        check_key(name)
         prefix = self._name if not name else name if name.endswith("/") else name + "/"
         own = [(prefix + path, x) for path, x in self._by_name().items()]
         own.sort(key=lambda pair: isinstance(pair[1], LookupParameters))
@@ -1162,6 +1162,7 @@ class ParameterCollection:
             >>> V.npvalue()
             array([3., 3.])
         """
+        check_text("populate", "key", key)
         parameters, tables = self.parameters_list(), self.lookup_parameters_list()
         wanted = [(name, x, file_dim(x)) for name, x in self._full_names().items()]
         entries = list(populate_entries(
@@ -1198,6 +1199,7 @@ class ParameterCollection:
             >>> report.loaded, report.missing
             (['W'], ['out'])
         """
+        check_text("populate_by_name", "key", key)
         prefix = key if key.endswith("/") else key + "/"
         return fill_by_name(self, read_text_model(fname, lambda kind, name: name.startswith(prefix)), fname,
                             prefix, strict, rename)

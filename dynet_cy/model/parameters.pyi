@@ -163,7 +163,10 @@ def gradient_state(x: _AnyParameters) -> Any:
 def set_gradient_state(x: _AnyParameters, state: Any) -> None:
     """Replace the gradient by what `gradient_state` returned."""
 
-def check_key(key: str) -> None: ...
+def check_text(function: str, argument: str, given: object) -> None:
+    """Refuse what is no name in a file, such as the list of parameters that `dynet_cy.save` takes."""
+
+def check_key(argument: str, key: object) -> None: ...
 def entry_of(x: _AnyParameters, name: str) -> Any:
     """The parameter as an entry of a text model file."""
 

@@ -1259,7 +1259,16 @@ def set_gradient_state(_Stored x not None, state: Any):
 #
 # Parameters as entries of text model files.
 
-def check_key(key: str):
+def check_text(str function, str argument, given: object):
+    """Refuse what is no name in a file, such as the list of parameters that `dynet_cy.save` takes."""
+    if not isinstance(given, str):
+        way = "dy.save(file, [W, builder])" if function == "save" else "W, builder = dy.load(file, collection)"
+        raise TypeError(f"{function}: argument {argument}: expected a name in the file, such as \"/W\", got "
+                        f"{type(given).__name__}; for parameters and builders of your choice, write {way}")
+
+
+def check_key(str argument, key: object):
+    check_text("save", argument, key)
     if " " in key or "#" in key:
         raise ValueError(f"Key could not include ' ' or '#': {key}")
 
@@ -1274,12 +1283,13 @@ def entry_of(_Stored x not None, str name) -> Any:
 
 def write_entry(_Stored x not None, fname: _File, key: str, append: bool):
     """Write one parameter to a text model file."""
-    check_key(key)
+    check_key("key", key)
     write_text_model(fname, [entry_of(x, key or x.name())], append)
 
 
 def read_entry(_Stored x not None, fname: _FileName, key: str):
     """Read one parameter from a text model file."""
+    check_text("populate", "key", key)
     fill_entry(x, find_entry(fname, key, isinstance(x, LookupParameters)), fname)
 
 

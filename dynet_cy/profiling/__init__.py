@@ -35,6 +35,8 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from dynet_cy.core import engine as _engine
+from dynet_cy.core.amounts import size_text as _size_text
+from dynet_cy.core.amounts import time_text as _time_text
 from dynet_cy.graph import origin as _origin
 from dynet_cy.graph.origin import shown_file as _shown
 from dynet_cy.memory.arena import limit as _limit
@@ -42,8 +44,6 @@ from dynet_cy.ops.registry import describe as _describe
 from dynet_cy.profiling.memory import dropped_rows as _dropped_rows
 from dynet_cy.profiling.memory import memory_rows as _memory_rows
 from dynet_cy.profiling.memory import missing_hint as _missing_hint
-from dynet_cy.profiling.memory import size_text as _size_text
-from dynet_cy.profiling.memory import time_text as _time_text
 from dynet_cy.profiling.memory import value_rows as _value_rows
 from dynet_cy.profiling.report import tables, write_report
 from dynet_cy.profiling.timelines import FileName, join_timelines, write_timeline

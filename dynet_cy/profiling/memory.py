@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from typing import NamedTuple
 
+from dynet_cy.core.amounts import size_text, time_text
 from dynet_cy.core.devices import device_name
 from dynet_cy.graph.expressions import cg
 from dynet_cy.graph.origin import shown_file
@@ -21,8 +22,6 @@ __all__ = [
     "memory_rows",
     "missing_hint",
     "place_text",
-    "size_text",
-    "time_text",
     "value_rows",
 ]
 
@@ -224,16 +223,3 @@ def missing_hint(missing: int, most: int) -> str:
         f"memory was short: about {size_text(missing)} more than the limit of {size_text(most)}, or as much smaller a "
         "minibatch, would keep all values"
     )
-
-
-def time_text(seconds: float) -> str:
-    """A duration for people, such as "1.5 ms"."""
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
-
-
-def size_text(n: float) -> str:
-    """A number of bytes for people, such as "1.5 MiB"."""
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if n >= size:
-            return f"{n / size:.3g} {unit}"
-    return f"{n:.0f} B"

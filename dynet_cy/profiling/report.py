@@ -8,9 +8,10 @@ import linecache
 import os
 from typing import TYPE_CHECKING, Any
 
+from dynet_cy.core.amounts import size_text, time_text
 from dynet_cy.files.replacing import write_file
 from dynet_cy.graph.origin import shown_file
-from dynet_cy.profiling.memory import dropped_rows, memory_rows, size_text, time_text, value_rows
+from dynet_cy.profiling.memory import dropped_rows, memory_rows, value_rows
 
 if TYPE_CHECKING:
     from dynet_cy.profiling import Profile

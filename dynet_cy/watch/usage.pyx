@@ -18,6 +18,7 @@ from dynet_cy.memory.arena cimport out_of_memory
 from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.registry cimport op_at
 
+from dynet_cy.core.amounts import size_text
 from dynet_cy.graph.origin import shown_file
 
 
@@ -206,7 +207,7 @@ cdef str largest_values(const Graph* g):
         where = f", {shown_file(x.origin.file)}:{x.origin.line}" if x.origin is not None else ""
         shape = ",".join(map(str, x.shape))
         number = "1 node" if x.nodes == 1 else f"{x.nodes:,} nodes, the largest"
-        words.append(f"{x.op} {x.bytes / 2**20:.3g} MiB ({number} {{{shape}}}{where})")
+        words.append(f"{x.op} {size_text(x.bytes)} ({number} {{{shape}}}{where})")
     if words and not g.origins.top:
         words.append("whose lines dy.record_lines() adds")
     return ", ".join(words)

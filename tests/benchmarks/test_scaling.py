@@ -16,7 +16,7 @@ import scaling
 
 sys.path.pop(0)
 
-PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
+PAGE = Path(__file__).parents[2] / "docs" / "lab" / "scaling.md"
 WORK = scaling.Workload(
     compute_ms=50,
     compute_2_ms=52,

@@ -89,6 +89,8 @@ def test_other_graphs_and_parameters_do_not_count() -> None:
         with pytest.raises(MemoryError, match="this graph's limit of 1,048,576"):
             dy.exp(dy.ones((1024, 1024))).forward()
         assert dy.sum_elems(dy.ones((64, 64))).value() == 64 * 64  # the graph goes on
+    with dy.ComputationGraph(mem=0.5), pytest.raises(MemoryError, match=r"limit of 524,288 \(512 KiB\)"):
+        dy.ones((1024, 1024))
     assert np.array_equal(kept.npvalue(), before)
 
 

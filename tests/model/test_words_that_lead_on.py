@@ -26,6 +26,19 @@ def test_loading_by_another_name(name: str) -> None:
         getattr(dy.ParameterCollection(), name)
 
 
+def test_a_list_where_a_name_in_the_file_goes(tmp_path) -> None:
+    model = dy.ParameterCollection()
+    W, path = model.add_parameters(2), str(tmp_path / "m")
+    for write in (model.save, W.save, model.write_to_textfile):
+        for given in ([W], W):
+            with pytest.raises(TypeError, match=r"save: argument (name|key): .* got .*write dy\.save"):
+                write(path, given)  # type: ignore[arg-type]
+    model.save(path)
+    for read in (model.populate, W.populate, model.populate_by_name):
+        with pytest.raises(TypeError, match=r"populate(_by_name)?: argument key: .*got list.*= dy\.load"):
+            read(path, [W])  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("mask", [[True, False], (1, 0), np.array([1.0, 0.0])])
 def test_masks_as_lists(mask: Any, graph) -> None:
     x = dy.inputVector([1, 2])
