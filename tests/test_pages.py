@@ -264,7 +264,8 @@ def test_guides_trainer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     source = tmp_path / "trainers.pyx"
     source.write_text(derive["TRAINERS"].read_text(encoding="utf-8") + "\n\n" + parts["cython"], encoding="utf-8")
     derive["trainers"].__globals__["TRAINERS"] = source
-    assert f"class {name}(Trainer):" in "\n".join(derive["stubs_of_trainers"]())
+    assert name in [trainer for trainer, _, _ in derive["trainers"]()]
+    assert f"class {name}(Trainer):" in derive["stub"](derive["compiled"](source), source.name)
 
 
 def test_guides_layer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
