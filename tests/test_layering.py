@@ -115,7 +115,7 @@ def test_imports_that_do_not_go_down_are_all_found() -> None:
 def test_devices_share_the_walk_only() -> None:
     """Devices share the walk and the gradients; the CPU executor is used only where part of a graph runs on the CPU."""
     users = {module for module, targets in USES.items() if module.startswith("gpu.") and "execute.cpu" in targets}
-    assert users == {"gpu.multi_device"}
+    assert users == {"gpu.executor"}
 
 
 def test_listed_modules_exist() -> None:

@@ -575,7 +575,7 @@ def launches() -> Iterator[tuple[Path, str]]:
         own = with_region(modules[path], "launches", iter([]))
         yield path, with_region(modules[path], "launches", region(path.stem, own, named, sources))
     by_hand = {path.stem for path in GPU.glob("*.pyx") if " = gpu_op(" in path.read_text(encoding="utf-8")}
-    names = sorted({*(path.stem for path in families), *by_hand, "custom", "executor", "memory", "multi_device"})
+    names = sorted({*(path.stem for path in families), *by_hand, "custom", "executor", "memory"})
     comment = "# type: ignore[attr-defined]  # noqa: F401 - register"
     lines = [f"from dynet_cy.gpu import (  {comment}", *(f"    {name}," for name in names), ")"]
     yield with_regions(GPU / "backend.py", modules=iter([*lines, ""]))

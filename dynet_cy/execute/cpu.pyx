@@ -8,34 +8,23 @@ from dynet_cy.execute.accumulation cimport (
     Background, Journal, Use, begin_background, begin_journal, end_background, end_journal, gradient_hooks, list_uses,
     roll_back,
 )
+from dynet_cy.execute.driver cimport backend, walk_back, walk_forward
 from dynet_cy.execute.gradients cimport (
-    backward_call, backward_each, backward_pieces, backward_views, begin_at, collect, collected_of, multiply,
-    multiply_collected, multiply_one, open_backward, run_backward, run_backward_joined, sums_of,
+    backward_call, backward_each, backward_pieces, backward_views, collect, collected_of, multiply, multiply_collected,
+    multiply_one, sums_of,
 )
-from dynet_cy.execute.recompute cimport may_drop, prepare_backward, run_backward_in_stretches
-from dynet_cy.execute.rematerialize cimport bring_back, open_donation, rematerialize_needed, run_plan
 from dynet_cy.execute.walk cimport (
     Device, Failure, Form, allocate, begin_walk, forward_call, forward_each, forward_pieces, forward_views,
     raise_failure, raise_of_op,
 )
-from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, EACH, ENGINE_CPU, FLATTENED, FORMS, NO_BATCH, ONE, PIECES, STACKED, TILES, VIEWS, Batch, Engine,
-    Node, engine, nodes_of, state_of,
-)
-from dynet_cy.graph.table cimport lock_graph, unlock_graph
+from dynet_cy.graph.structs cimport COLUMNS, EACH, FLATTENED, FORMS, ONE, PIECES, STACKED, TILES, VIEWS, Batch
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.kernels.product cimport pack_for_narrow
 from dynet_cy.memory.arena cimport arena_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport CPU
-from dynet_cy.schedule.plan cimport drop_plan, drop_plan_cache, plan
-from dynet_cy.schedule.speculation cimport drop_speculation
-from dynet_cy.watch.instruments cimport (
-    WEIGHT_GRADIENTS, bad_collected, check_before, checking, end_pass, list_batches, note, now, profiling,
-    raise_anomaly,
-)
-from dynet_cy.watch.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span
+from dynet_cy.watch.instruments cimport WEIGHT_GRADIENTS, bad_collected, checking, note, now, profiling, raise_anomaly
 from dynet_cy.watch.usage cimport raise_no_memory
 
 from dynet_cy.execute.walk import PARTIAL
@@ -86,81 +75,33 @@ cdef void begin_cpu_walk(Walk* w, Graph* g) noexcept nogil:
     pack_for_narrow(g.missing != 0)
 
 
-# ---- forward -----------------------------------------------------------------
-
-cdef extern from *:
-    """
-    static _Thread_local uint64_t dy_pass_end = 0;
-    """
-    uint64_t pass_end "dy_pass_end"
-
-
-cdef void end_passes_at(uint64_t nanoseconds) noexcept:
-    global pass_end
-    pass_end = nanoseconds
-
+# ---- passes ----------------------------------------------------------------------------
 
 cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) except -1:
-    """Compute the values of the targets and of the nodes that they depend on."""
     cdef Walk w
     cdef int failed
-    cdef uint32_t ran = g.n_batches
     cdef int64_t begun = coarse_ms()
-    cdef uint64_t span = begin_pass_span(g)
     begin_cpu_walk(&w, g)
-    lock_graph(g)
     with nogil:
         enter_pool()
-        failed = plan_and_run(&w, targets, n, strategy)
+        failed = walk_forward(&w, targets, n, strategy)
         leave_pool()
     g.forward_ms += <uint32_t>(coarse_ms() - begun)
-    unlock_graph(g)
-    end_pass(g, FORWARD_PASS, span)
-    if profiling > 1:
-        list_batches(g, ran)
     raise_interrupt(&w.failure.interrupts)
     if failed:
         raise_failure(g, "the values of the graph", &w.failure)
     return 0
 
 
-cdef int plan_and_run(Walk* w, const uint32_t* targets, uint32_t n, int strategy) noexcept nogil:
-    cdef uint32_t n_batches = 0
-    cdef int ended
-    if may_drop(w.g) and bring_back(w, targets, n):
-        return -1
-    ended = plan(w.g, targets, n, strategy, checking, &n_batches, &w.failure.interrupts)
-    if ended == 1:
-        if rematerialize_needed(w, targets, n):
-            return -1
-        ended = plan(w.g, targets, n, strategy, checking, &n_batches, &w.failure.interrupts)
-    if ended:
-        w.failure.needed = w.g.n_nodes * sizeof(uint32_t)
-        return -1
-    w.g.n_passes += n_batches != 0
-    w.end = pass_end
-    ended = run_plan(w, n_batches, targets, n)
-    if ended:
-        drop_plan(w.g)
-    return -1 if ended < 0 else 0
-
-
-# ---- backward ----------------------------------------------------------------
-
 cdef int backward(Graph* g, uint32_t target, bint full) except -1:
-    """Add the gradient of target to the gradients of parameters: all of it, or nothing after an exception.
-
-    An exception of a signal handler stops the pass only if its changes of gradients can be undone.  Otherwise the
-    pass is finished first.
-    """
+    """An exception of a signal handler stops the pass only if its changes of gradients can be undone.  Otherwise the
+    pass is finished first."""
     cdef Walk w
     cdef Journal journal
-    cdef uint64_t span = begin_pass_span(g)
+    cdef Uses uses
     begin_cpu_walk(&w, g)
     w.journal = &journal
-    if checking:
-        check_before(g, target)
-    lock_graph(g)
+    w.hooked = &uses
     with nogil:
         begin_journal(&journal, checking or g.may_raise or g.forward_ms >= LONG_FORWARD)
         # Gradients are sent while the pass runs, so they cannot be undone.
@@ -171,8 +112,6 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
             w.failure.partial = not roll_back(&journal)
         leave_pool()
         end_journal(&journal)
-    unlock_graph(g)
-    end_pass(g, BACKWARD_PASS, span)
     try:
         raise_interrupt(&w.failure.interrupts)
     finally:
@@ -210,46 +149,18 @@ cdef int walk_back_together(Walk* w, uint32_t target, bint full) noexcept nogil:
     """Walk back while another thread, if there is one, computes weight gradients; then multiply the collected
     factors."""
     cdef Background background
+    cdef size_t top = w.g.scratch.top
     cdef int failed
     # Checks and profiles look at weight gradients where they arise, and hooks send them from there.
     if not checking and not profiling and gradient_hooks().complete == NULL and begin_background(&background):
         w.background = &background
         w.lasting = w.g.scratch.top
     failed = walk_back(w, target, full)
+    arena_rewind(&w.g.scratch, min(w.g.scratch.top, top))
     if w.background != NULL:
         w.background = NULL
         end_background(&background)
     return -1 if failed else finish_collected(w)
-
-
-cdef int walk_back(Walk* w, uint32_t target, bint full) noexcept nogil:
-    cdef Graph* g = w.g
-    cdef size_t top = g.scratch.top
-    cdef Node* node = &nodes_of(g)[target]
-    cdef Uses uses
-    cdef int failed
-    if g.stretches.top and node.batch != NO_BATCH and prepare_backward(w, node.batch):
-        return -1
-    if open_donation(w, target, full) or open_backward(w, target, full) or begin_at(w, target):
-        return -1
-    if node.val == NULL or not state_of(g)[target] & COMPUTED or node.batch >= g.n_batches:
-        arena_rewind(&g.scratch, min(g.scratch.top, top))
-        return 0
-    uses.n = uses.n_complete = 0
-    if gradient_hooks().complete != NULL and not g.aside and announce_uses(w, target, &uses):
-        return -1
-    if gradient_hooks().complete != NULL:
-        w.after = after_batch
-        w.hooked = &uses
-    # Hooks must be called in the announced order of gradients, which joined batches would change.
-    if g.stretches.top:
-        failed = run_backward_in_stretches(w, node.batch)
-    elif (g.n_passes > 1 or g.may_raise) and g.strategy and w.after == NULL:
-        failed = run_backward_joined(w, node.batch)
-    else:
-        failed = run_backward(w, 0, node.batch)
-    arena_rewind(&g.scratch, min(g.scratch.top, top))
-    return failed
 
 
 cdef int after_batch(Walk* w, const Batch* batch) noexcept nogil:
@@ -267,12 +178,19 @@ cdef int after_batch(Walk* w, const Batch* batch) noexcept nogil:
     return 0
 
 
-cdef int announce_uses(Walk* w, uint32_t target, Uses* uses) noexcept nogil:
-    """List the parameters that get gradients and the batches after which these are complete, and call the hook
-    `begin_pass` with them."""
+cdef int announce_uses(Walk* w, uint32_t target) noexcept nogil:
+    """If there are hooks: list the parameters that get gradients and the batches after which these are complete, and
+    call the hook `begin_pass` with them."""
     cdef Graph* g = w.g
+    cdef Uses* uses = <Uses*>w.hooked
     cdef Param** coming
     cdef uint32_t i
+    uses.n = uses.n_complete = 0
+    if gradient_hooks().complete == NULL:
+        return 0
+    w.after = after_batch
+    if g.aside:
+        return 0
     if list_uses(g, target, &uses.all, &uses.n):
         w.failure.needed = g.n_nodes * sizeof(Use)
         return -1
@@ -283,6 +201,9 @@ cdef int announce_uses(Walk* w, uint32_t target, Uses* uses) noexcept nogil:
         coming[i] = uses.all[i].p
     gradient_hooks().begin_pass(coming, uses.n)
     return 0
+
+
+cpu.announce = announce_uses
 
 
 cdef int finish_collected(Walk* w) noexcept nogil:
@@ -300,12 +221,5 @@ cdef int finish_collected(Walk* w) noexcept nogil:
     return 0
 
 
-cdef void closed(Graph* g) noexcept nogil:
-    drop_plan_cache(g)
-    drop_speculation(g)
-
-
-cdef Engine* hooks = engine(ENGINE_CPU)
-hooks.forward = forward
-hooks.backward = backward
-hooks.closed = closed
+backend(CPU).forward = forward
+backend(CPU).backward = backward

@@ -183,6 +183,13 @@ cdef struct Device:
     # Of several devices: call a function for the batches from `first` to before `end`, in parts that run on one device,
     # with a walk over it; the last part first if it goes back.  NULL: it is one device.
     int (*divide)(Walk* w, uint32_t first, uint32_t end, Part run, uint32_t depth, bint back) noexcept nogil
+    # Of one or several devices: the walk over the batches on one device; NULL after a failure.
+    Walk* (*on)(Walk* w, int device) noexcept nogil
+    # The passes of the device over the next n planned batches; run what is listed.
+    void (*finish_plan)(Walk* w, uint32_t n) noexcept nogil
+    int (*flush)(Walk* w) noexcept nogil
+    # Backward from a target is about to run its batches.
+    int (*announce)(Walk* w, uint32_t target) noexcept nogil
 
 
 cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil
@@ -248,6 +255,11 @@ cdef inline void* allocate_table(Walk* w, size_t n) noexcept nogil:
 cdef inline bint is_divided(const Walk* w) noexcept nogil:
     """Whether batches run in parts, each on one of several devices."""
     return w.device.divide != NULL and not w.in_part
+
+
+cdef inline Walk* walk_on(Walk* w, int device) noexcept nogil:
+    """The walk over the batches on one device, which may be `w`; NULL after a failure."""
+    return w.device.on(w, device) if w.device.on != NULL else w
 
 
 cdef inline float* place_of(Walk* w, const void* p) noexcept nogil:

@@ -12,7 +12,6 @@ from dynet_cy.gpu import (  # type: ignore[attr-defined]  # noqa: F401 - registe
     elementwise,
     executor,
     memory,
-    multi_device,
     norm,
     positions,
     products,

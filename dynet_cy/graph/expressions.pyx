@@ -22,9 +22,9 @@ from dynet_cy.core.threads cimport (
 )
 from dynet_cy.graph.origin cimport describe_dim, made_at, made_by, made_in, note_read, noting
 from dynet_cy.graph.structs cimport (
-    COMPUTED, ENGINE_CPU, ENGINE_GPU, GRAPH_ARENAS, GRAPH_ARRAYS, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, REVERT_BITS,
+    COMPUTED, GRAPH_ARENAS, GRAPH_ARRAYS, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, REVERT_BITS,
     RUNNING, SENT, SHARED, TRAINABLE, VIEWS, Absorbed, Assumed, Batch, Graph, Node, PassHooks, Speculation, Use,
-    args_of, batches_of, device_of, drop_unneeded, engine, engine_of, forget_stretches, gradient_of_node, holder_in,
+    args_of, batches_of, device_of, drop_unneeded, engine, forget_stretches, gradient_of_node, holder_in,
     is_dropped, is_gradient_gone, items_of, let_node_go, nodes_of, order_of, pass_hooks, same_renewal, set_holder,
     speculation_hooks, state_of, uses_of,
 )
@@ -303,9 +303,9 @@ cdef class ComputationGraph:
         leave_table(g)
         forget_current()
         if g.device_graphs != NULL:
-            engine(ENGINE_GPU).close(g)
-        if engine(ENGINE_CPU).closed != NULL:
-            engine(ENGINE_CPU).closed(g)
+            engine().close(g)
+        if engine().closed != NULL:
+            engine().closed(g)
         for i in range(GRAPH_ARRAYS):
             array_close(&g.arrays[i])
         for i in range(GRAPH_ARENAS):
@@ -782,7 +782,7 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
     forget_stretches(g)
     for i in range(GRAPH_ARENAS):
         arena_rewind(&g.arenas[i], 0)
-        if engine(ENGINE_GPU).close != NULL:    # a program that uses devices may use them in this graph
+        if engine().close != NULL:    # a program that uses devices may use them in this graph
             g.arenas[i].mirrored = True
         if not g.device and g.device_graphs == NULL:    # recorded passes of devices hold addresses of their arenas
             arena_unite(&g.arenas[i])
@@ -1118,7 +1118,7 @@ cdef inline int go_forward(Graph* g, const uint32_t* targets, uint32_t n) except
         note_first_use(owner_of(g), targets, n)
     if is_limited(g) or g.device or g.multi_device:     # the memory of a device is a limit too
         return go_forward_within(g, targets, n)
-    return engine_of(g).forward(g, targets, n, g.strategy)
+    return engine().forward(g, targets, n, g.strategy)
 
 
 cdef int go_forward_within(Graph* g, const uint32_t* targets, uint32_t n) except -1:
@@ -1132,7 +1132,7 @@ cdef int go_forward_within(Graph* g, const uint32_t* targets, uint32_t n) except
     first = None
     while True:
         try:
-            return engine_of(g).forward(g, targets, n, g.strategy)
+            return engine().forward(g, targets, n, g.strategy)
         except MemoryError as error:
             first = first or error
             if g.forward_only and part_batches(g):
@@ -1192,7 +1192,7 @@ cdef float* floats_here(Graph* g, uint32_t node, float* v, size_t n) except? NUL
     """Floats of a node in an arena, fetched first if the node is on a device."""
     cdef int device = device_of(g, node)
     if device and n:
-        engine(ENGINE_GPU).fetch(g, device, v, n)
+        engine().fetch(g, device, v, n)
     return v
 
 
@@ -1604,7 +1604,7 @@ cdef tuple run_separately(ComputationGraph graph, uint32_t target, dict made):
                 state_of(g)[i] &= <uint8_t>~TRAINABLE
         g.aside = 1
         try:
-            engine_of(g).backward(g, target, True)
+            engine().backward(g, target, True)
             states = (<char*>state_of(g))[:g.n_nodes]
         finally:
             g.aside = 0
@@ -2449,7 +2449,7 @@ cdef int go_backward(ComputationGraph graph, uint32_t index, bint full) except -
     if is_limited(g) or g.device or g.multi_device:
         go_backward_within(graph, index, full)
     else:
-        engine_of(g).backward(g, index, full)
+        engine().backward(g, index, full)
     if graph.kept is not None:
         hand_on_gradients(graph)
     if follows_dynet():
@@ -2467,7 +2467,7 @@ cdef int go_backward_within(ComputationGraph graph, uint32_t index, bint full) e
     cdef Assumed before = g.assumed
     while True:
         try:
-            return engine_of(g).backward(g, index, full)
+            return engine().backward(g, index, full)
         except MemoryError as error:
             # Gradients that were changed cannot be computed again, nor values of parameters that have changed.
             if (getattr(error, "partial", False) or not may_save(g) or graph.requests is not None

@@ -9,7 +9,7 @@ from dynet_cy.core.threads cimport let_be_revived, revived
 from dynet_cy.graph.expressions cimport Expression, ForwardExpression, number_in
 from dynet_cy.graph.origin cimport current_origin, describe_dim, explain, noting
 from dynet_cy.graph.structs cimport (
-    COMPUTED, NO_BATCH, RUNNING, Extra, Graph, Node, Use, claim_values, device_of, engine_of, hold_node, holder_in,
+    COMPUTED, NO_BATCH, RUNNING, Extra, Graph, Node, Use, claim_values, device_of, engine, hold_node, holder_in,
     no_extra, nodes_of, set_holder, uses_of,
 )
 from dynet_cy.graph.table cimport Table, asked_device, graph_table, hold, let_go, placed, raise_running, truncate_nodes
@@ -361,7 +361,7 @@ cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t 
     let_go(table, g.slot)
     if g.immediate and not state[0] & COMPUTED:
         try:
-            engine_of(g).forward(g, &i, 1, 0)
+            engine().forward(g, &i, 1, 0)
         except Exception:
             hold(table, g.slot)
             g.n_nodes -= 1

@@ -351,14 +351,7 @@ cdef struct Engine:
     void (*close)(Graph* g) noexcept
     void (*closed)(Graph* g) noexcept nogil     # frees the data kept for the graph
 
-cdef enum:
-    ENGINE_CPU
-    ENGINE_GPU
-    ENGINE_MULTI_DEVICE             # nodes on several devices
-    ENGINE_COUNT
-
-cdef Engine* engine(int kind) noexcept
-cdef Engine* engine_of(const Graph* g) noexcept
+cdef Engine* engine() noexcept nogil
 
 # Hooks that choose values to compute along with the requested one: schedule/speculation fills them in, and explains the
 # choice.

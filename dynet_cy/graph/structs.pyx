@@ -11,13 +11,13 @@ results: dict[int, str] = {}
 # Ops whose results are numbers like their arguments, by the number of the op: whether all arguments must be alike.
 carriers: dict[int, bool] = {}
 
-cdef Engine[ENGINE_COUNT] engines
+cdef Engine executors
 cdef Speculation speculation
 cdef PassHooks passes
 
 
-cdef Engine* engine(int kind) noexcept:
-    return &engines[kind]
+cdef Engine* engine() noexcept nogil:
+    return &executors
 
 
 cdef Speculation* speculation_hooks() noexcept:
@@ -26,10 +26,6 @@ cdef Speculation* speculation_hooks() noexcept:
 
 cdef PassHooks* pass_hooks() noexcept:
     return &passes
-
-
-cdef Engine* engine_of(const Graph* g) noexcept:
-    return &engines[ENGINE_MULTI_DEVICE if g.multi_device else ENGINE_GPU if g.device else ENGINE_CPU]
 
 
 def give_attributes(cls: type, dict attributes: dict[str, Any]):

@@ -23,7 +23,7 @@ from libc.stdlib cimport free, realloc
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.core.threads cimport add_to
-from dynet_cy.execute.cpu cimport end_passes_at
+from dynet_cy.execute.driver cimport end_passes_at
 from dynet_cy.graph.expressions cimport ComputationGraph, Expression, SharedRequests, compute_all, number_in
 from dynet_cy.graph.origin cimport current_scope, set_scope
 from dynet_cy.graph.structs cimport COMPUTED, Graph, Node, args_of, nodes_of, state_of
