@@ -12,8 +12,6 @@ cdef inline bint may_drop(const Graph* g) noexcept nogil:
     return g.regions.top or g.stretches.top or is_limited(g)
 
 
-# Before nodes are planned: compute values again that were dropped and that they need, or that are among the targets.
-cdef int keep_needed(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil
 # Compute the next n planned batches, as `run_planned_at_once` does; values outside stretches may be transient, unless
 # `most_along` is 0.
 cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n,
@@ -32,8 +30,5 @@ cdef int note_reads_of(Walk* w, const Batch* batch) noexcept nogil
 cdef int check_batch(Walk* w, const Batch* batch) noexcept nogil
 # Count nodes that were computed again.
 cdef void count_again(uint32_t nodes) noexcept nogil
-
-# Visit each node with a batch, computed or dropped, that is a target or that the targets need first; -1: no memory.
-ctypedef void (*Visit)(Graph* g, uint32_t node, void* data) noexcept nogil
-
-cdef int visit_needed(Walk* w, const uint32_t* targets, uint32_t n, Visit visit, void* data) noexcept nogil
+# Drop the values of a stretch at which backward has failed.
+cdef void drop_failed(Graph* g) noexcept nogil

@@ -12,8 +12,7 @@ stream and seed are kept with the stretch, and products use the packed form of a
 Parameters must not have changed; each storage counts the changes of its values. A batch whose values were kept runs
 again only if it saves values for backward.
 
-A dropped value that is asked for later, by the program or by a new node, is computed by running its stretch again. From
-then on its batch is kept.
+A dropped value that is asked for later is computed again by execute/rematerialize.
 """
 
 from libc.math cimport NAN
@@ -29,8 +28,8 @@ from dynet_cy.execute.walk cimport (
     run_planned_at_once, settle,
 )
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, FLATTENED, MOST_DEPTH, NO_BATCH, NO_STRETCH, ONE, SENT, STACKED, TILES, TRANSIENT, VIEWS, Batch,
-    Node, Read, Room, Stretch, args_of, batches_of, drop_stretch, drop_transient, evict, is_dropped, n_stretches,
+    COLUMNS, COMPUTED, FLATTENED, MOST_DEPTH, NO_STRETCH, ONE, STACKED, TILES, TRANSIENT, Batch,
+    Node, Read, Room, Stretch, args_of, batches_of, drop_stretch, drop_transient, evict, n_stretches,
     nodes_of, order_of, part_gradients, state_of, stretches_of,
 )
 from dynet_cy.kernels.product cimport note_caller, pack_for_narrow
@@ -506,138 +505,6 @@ cdef void drop_failed(Graph* g) noexcept nogil:
         if stretches_of(g)[number].resident == FAILED:
             evict(g, number)
         number = stretches_of(g)[number].before
-
-
-# ---- values that are asked for again -----------------------------------------------------
-
-cdef int keep_needed(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil:
-    cdef Graph* g = w.g
-    cdef size_t top
-    cdef bint found = False
-    cdef int failed
-    if g.stretches.top == 0:
-        return 0
-    drop_failed(g)
-    top = g.scratch.top
-    failed = visit_needed(w, targets, n, keep_batch, &found)
-    arena_rewind(&g.scratch, top)
-    if failed or not found:
-        return failed
-    evict(g, g.last_stretch)
-    return compute_kept(w)
-
-
-cdef int visit_needed(Walk* w, const uint32_t* targets, uint32_t n, Visit visit, void* data) noexcept nogil:
-    cdef Graph* g = w.g
-    cdef uint32_t highest = 0, i, k, arg, ahead = 0
-    cdef const Node* x
-    cdef uint8_t* seen
-    for i in range(n):
-        highest = max(highest, targets[i])
-    seen = <uint8_t*>arena_alloc(&g.scratch, highest + <size_t>1)
-    if seen == NULL:
-        w.failure.needed = highest + <size_t>1
-        return -1
-    memset(seen, 0, highest + <size_t>1)
-    for i in range(n):
-        if nodes_of(g)[targets[i]].batch != NO_BATCH:       # computed or not: what is visited may drop others
-            visit(g, targets[i], data)
-        elif not state_of(g)[targets[i]] & COMPUTED and not seen[targets[i]]:
-            seen[targets[i]] = True
-            ahead += 1
-    i = highest + 1
-    while ahead:
-        i -= 1
-        if not seen[i]:
-            continue
-        ahead -= 1
-        x = &nodes_of(g)[i]
-        for k in range(x.nargs):
-            arg = args_of(g, x)[k]
-            if nodes_of(g)[arg].batch != NO_BATCH:
-                visit(g, arg, data)
-            elif not state_of(g)[arg] & COMPUTED and not seen[arg]:
-                seen[arg] = True
-                ahead += 1
-    return 0
-
-
-cdef void keep_batch(Graph* g, uint32_t node, void* found) noexcept nogil:
-    """Have the batch of a node kept, whose values are dropped now or may be later, and those that they are parts of."""
-    cdef Batch* batch = &batches_of(g)[nodes_of(g)[node].batch]
-    cdef uint32_t j
-    if batch.level == 0 or batch.level == TRANSIENT:     # execute/rematerialize computes those
-        return
-    (<bint*>found)[0] = True
-    batch.level = 0
-    for j in range(batch.count):
-        drop_node(g, order_of(g)[batch.first + j])
-    if batch.form == VIEWS:
-        for j in range(batch.count):
-            keep_batch(g, args_of(g, &nodes_of(g)[order_of(g)[batch.first + j]])[0], found)
-
-
-cdef inline void drop_node(Graph* g, uint32_t node) noexcept nogil:
-    state_of(g)[node] &= <uint8_t>~(COMPUTED | SENT)
-    nodes_of(g)[node].val = NULL
-
-
-cdef inline bint is_marked(const Graph* g, const Batch* batch) noexcept nogil:
-    return batch.level == 0 and batch.planned and is_dropped(g, order_of(g)[batch.first])
-
-
-cdef int compute_kept(Walk* w) noexcept nogil:
-    """Compute the batches that `keep_batch` has marked."""
-    cdef Graph* g = w.g
-    cdef uint32_t b, end, number = g.last_stretch
-    cdef const Stretch* s
-    cdef int failed = 0
-    while number != NO_STRETCH and not failed:
-        s = &stretches_of(g)[number]
-        end = 0
-        for b in range(s.first, s.end):
-            if is_marked(g, &batches_of(g)[b]):
-                end = b + 1
-        if end:
-            failed = compute_marked(w, number, end)
-        number = s.before
-    if failed:
-        unmark(g)
-    return failed
-
-
-cdef int compute_marked(Walk* w, uint32_t number, uint32_t end) noexcept nogil:
-    """Compute the marked batches of one stretch that are before a batch."""
-    cdef Graph* g = w.g
-    cdef const Stretch* s = &stretches_of(g)[number]
-    cdef Batch* batch
-    cdef uint32_t b
-    while end < s.end and batches_of(g)[end].form == TILES and batches_of(g)[end - 1].form == TILES:
-        end += 1
-    if check_parameters(w, s) or open_missing_rooms(w):
-        return -1
-    for b in range(s.first, end):
-        batch = &batches_of(g)[b]
-        if is_marked(g, batch):
-            batch.y = claim_batch(g, batch)
-            if batch.y == NULL:
-                w.failure.needed = batch.bytes
-                return -1
-            assign_values(g, batch, b)
-            part_gradients(g, b)
-    return -1 if run_stretch_again(w, number, end) else drop(w, number)
-
-
-cdef void unmark(Graph* g) noexcept nogil:
-    """Have the batches dropped again that could not be computed."""
-    cdef Batch* batch
-    cdef uint32_t b, j
-    for b in range(g.n_batches):
-        batch = &batches_of(g)[b]
-        if is_marked(g, batch):
-            batch.level = batch.planned
-            for j in range(batch.count):
-                drop_node(g, order_of(g)[batch.first + j])
 
 
 # ---- counts ----------------------------------------------------------------------------

@@ -5,6 +5,9 @@ the number of a node, as `dump` does, or by a rule that makes nodes from those o
 the batch runs again, after those of its arguments that were dropped too. From then on the batch keeps its values, and
 the graph keeps all values for some renewals, since a program that does this once may do it again.
 
+A value of a stretch (execute/recompute) is computed again in the same way, by the program or for a new node. What it
+depends on within the stretch is there for this time only.
+
 A batch that runs again computes the same bits, as in execute/recompute, as long as the parameters that it reads have
 not changed.
 
@@ -13,17 +16,17 @@ places, which the calls of other batches have noted. A backward pass first does 
 depends. The graph then donates no values for some renewals: a program that runs backward twice may do it again.
 """
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from dynet_cy.execute.recompute cimport (
-    check_batch, count_again, end_transient, keep_needed, may_drop, note_transient_reads, run_planned_in_stretches,
-    visit_needed,
+    check_batch, count_again, drop_failed, end_transient, may_drop, note_transient_reads, run_planned_in_stretches,
 )
 from dynet_cy.execute.walk cimport assign_values, is_divided, most_along, run_again, run_planned_at_once
 from dynet_cy.graph.structs cimport (
-    COMPUTED, DONATED, IN_ORDER, NO_BATCH, REMATERIALIZING, SPARED, TRANSIENT, Batch, Graph, Node, args_of, batches_of,
-    held_of, home_of, is_dropped, nodes_of, order_of, part_gradients, state_of,
+    COMPUTED, DONATED, FOR_NOW, IN_ORDER, NO_BATCH, NO_STRETCH, REMATERIALIZING, SENT, SPARED, TRANSIENT, VIEWS, Batch,
+    Graph, Node, Stretch, args_of, batches_of, held_of, home_of, is_dropped, nodes_of, order_of, part_gradients,
+    state_of, stretches_of,
 )
 from dynet_cy.kernels.product cimport note_caller
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
@@ -31,7 +34,7 @@ from dynet_cy.schedule.budget cimport bytes_of, is_limited, memory_left
 from dynet_cy.schedule.dividing cimport slice_large
 from dynet_cy.schedule.dropping cimport fits
 from dynet_cy.schedule.transient cimport open_transient, plan_transient
-from dynet_cy.watch.instruments cimport checking
+from dynet_cy.watch.instruments cimport checking, now
 
 cdef enum:
     SLICES = 32                     # of what is left: how large slices of large batches are
@@ -61,8 +64,11 @@ cdef int run_plan(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t
 
 
 cdef int bring_back(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil:
-    cdef bint dropped = w.g.has_transient or w.g.has_donated
-    return -1 if dropped and rematerialize_needed(w, targets, n) or keep_needed(w, targets, n) else 0
+    cdef Graph* g = w.g
+    if not (g.has_transient or g.has_donated or g.stretches.top):
+        return 0
+    drop_failed(g)
+    return -1 if rematerialize_needed(w, targets, n) else 0
 
 
 cdef int run_planned_with_transient(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
@@ -141,14 +147,52 @@ cdef int rematerialize_needed(Walk* w, const uint32_t* targets, uint32_t n) noex
     cdef Graph* g = w.g
     cdef size_t top = g.scratch.top
     cdef uint32_t end = 0
-    cdef int failed = visit_needed(w, targets, n, mark, &end)
+    cdef int failed = mark_needed(w, targets, n, &end)
     arena_rewind(&g.scratch, top)
     return failed or rematerialize_marked(w, end)
+
+
+cdef int mark_needed(Walk* w, const uint32_t* targets, uint32_t n, uint32_t* end) noexcept nogil:
+    """Mark the batches, computed or dropped, of nodes that are targets or that the targets need first."""
+    cdef Graph* g = w.g
+    cdef uint32_t highest = 0, i, k, arg, ahead = 0
+    cdef const Node* x
+    cdef uint8_t* seen
+    for i in range(n):
+        highest = max(highest, targets[i])
+    seen = <uint8_t*>arena_alloc(&g.scratch, highest + <size_t>1)
+    if seen == NULL:
+        w.failure.needed = highest + <size_t>1
+        return -1
+    memset(seen, 0, highest + <size_t>1)
+    for i in range(n):
+        if nodes_of(g)[targets[i]].batch != NO_BATCH:       # computed or not: what is visited may drop others
+            mark(g, targets[i], end)
+        elif not state_of(g)[targets[i]] & COMPUTED and not seen[targets[i]]:
+            seen[targets[i]] = True
+            ahead += 1
+    i = highest + 1
+    while ahead:
+        i -= 1
+        if not seen[i]:
+            continue
+        ahead -= 1
+        x = &nodes_of(g)[i]
+        for k in range(x.nargs):
+            arg = args_of(g, x)[k]
+            if nodes_of(g)[arg].batch != NO_BATCH:
+                mark(g, arg, end)
+            elif not state_of(g)[arg] & COMPUTED and not seen[arg]:
+                seen[arg] = True
+                ahead += 1
+    return 0
 
 
 cdef int rematerialize_marked(Walk* w, uint32_t end) noexcept nogil:
     """Compute the values of the marked batches, which are before a batch, and of those that they need."""
     cdef Graph* g = w.g
+    cdef size_t top = g.grads.top
+    cdef uint64_t seed = w.seed, stream = w.stream, begun = now()
     cdef int failed
     if end == 0:
         return 0
@@ -156,34 +200,54 @@ cdef int rematerialize_marked(Walk* w, uint32_t end) noexcept nogil:
     failed = check_marked(w, end) or run_marked(w, end)
     note_caller(0, False)
     w.number = NO_BATCH
+    w.seed = seed
+    w.stream = stream
     unmark(g, end)
+    arena_rewind(&g.grads, top)
+    g.again_ns += now() - begun
     return -1 if failed else 0
 
 
 cdef inline bint is_marked(const Graph* g, const Batch* batch) noexcept nogil:
-    return (batch.donation & REMATERIALIZING
-            or batch.level == 0 and batch.planned == TRANSIENT and is_dropped(g, order_of(g)[batch.first]))
+    return (batch.donation & (REMATERIALIZING | FOR_NOW)
+            or batch.level == 0 and batch.planned and is_dropped(g, order_of(g)[batch.first]))
 
 
-cdef void mark(Graph* g, uint32_t node, void* data) noexcept nogil:
-    """Mark the batch of a node that was dropped, for `run_marked`; `data`: one past the last of them."""
-    cdef uint32_t number = nodes_of(g)[node].batch
-    cdef uint32_t* end = <uint32_t*>data
+cdef void mark(Graph* g, uint32_t node, uint32_t* end) noexcept nogil:
+    """Mark the batch of a node that was dropped, or will be, for `run_marked`; `end`: one past the last of them."""
+    cdef uint32_t number = nodes_of(g)[node].batch, j
     cdef Batch* batch = &batches_of(g)[number]
     if batch.level == TRANSIENT:
-        batch.level = 0
         g.keeps_for = RENEWALS
+    elif batch.level:                           # of a stretch
+        drop_nodes(g, batch)
     elif batch.donation & DONATED:
         batch.donation |= <uint8_t>REMATERIALIZING
         g.spares_for = RENEWALS
     else:
         return
+    batch.level = 0
     end[0] = max(end[0], number + 1)
+    for j in range(batch.count if batch.form == VIEWS else 0):
+        mark(g, args_of(g, &nodes_of(g)[order_of(g)[batch.first + j]])[0], end)
+
+
+cdef void drop_nodes(Graph* g, const Batch* batch) noexcept nogil:
+    """The nodes of a batch have no values."""
+    cdef uint32_t j, node
+    for j in range(batch.count):
+        node = order_of(g)[batch.first + j]
+        state_of(g)[node] &= <uint8_t>~(COMPUTED | SENT)
+        nodes_of(g)[node].val = NULL
 
 
 cdef void mark_arguments(Graph* g, uint32_t end) noexcept nogil:
-    """Mark the batches whose values those need that are marked already, which are before a batch."""
+    """Mark the batches whose values those need that are marked already, which are before a batch.
+
+    Those of stretches are there for now only: there may be many between two values that are kept.
+    """
     cdef const Node* x
+    cdef Batch* of
     cdef uint32_t b = end, j, k, ignored = 0
     while b > 0:
         b -= 1
@@ -192,7 +256,12 @@ cdef void mark_arguments(Graph* g, uint32_t end) noexcept nogil:
         for j in range(batches_of(g)[b].count):
             x = &nodes_of(g)[order_of(g)[batches_of(g)[b].first + j]]
             for k in range(x.nargs):
-                if is_dropped(g, args_of(g, x)[k]):
+                if not is_dropped(g, args_of(g, x)[k]):
+                    continue
+                of = &batches_of(g)[nodes_of(g)[args_of(g, x)[k]].batch]
+                if of.level and of.level != TRANSIENT:
+                    of.donation |= <uint8_t>FOR_NOW
+                else:
                     mark(g, args_of(g, x)[k], &ignored)
 
 
@@ -206,7 +275,7 @@ cdef bint check_marked(Walk* w, uint32_t end) noexcept nogil:
 
 
 cdef int run_marked(Walk* w, uint32_t end) noexcept nogil:
-    """Compute the values of marked batches: transient ones in memory that they keep, apart from others.
+    """Compute the values of marked batches: those that were dropped in memory that they keep, apart from others.
 
     What backward reads of their calls stays as it was, so that a revert does not free it.
     """
@@ -226,6 +295,8 @@ cdef int run_one(Walk* w, uint32_t number, uint32_t end, uint32_t depth) noexcep
     cdef uint32_t j
     if not batch.donation & REMATERIALIZING and move_away(w, batch, number):
         return -1
+    if batch.planned != TRANSIENT and g.stretches.top:
+        draw_as_before(w, number)
     again = batch[0]
     w.number = number
     if run_again(w, &again, 1):
@@ -234,13 +305,26 @@ cdef int run_one(Walk* w, uint32_t number, uint32_t end, uint32_t depth) noexcep
     batch.donation &= <uint8_t>~(DONATED | REMATERIALIZING)
     for j in range(batch.count):
         state_of(g)[order_of(g)[batch.first + j]] |= <uint8_t>COMPUTED
+    batch.again += 1
     count_again(batch.count)
     return 0
 
 
+cdef void draw_as_before(Walk* w, uint32_t number) noexcept nogil:
+    """Have a batch draw the numbers that its stretch, if it is in one, has drawn."""
+    cdef const Stretch* s
+    cdef uint32_t x = w.g.last_stretch
+    while x != NO_STRETCH:
+        s = &stretches_of(w.g)[x]
+        if s.first <= number < s.end:
+            w.seed = s.seed
+            w.stream = s.stream
+        x = s.before if s.first > number else NO_STRETCH
+
+
 cdef int move_away(Walk* w, Batch* batch, uint32_t number) noexcept nogil:
-    """Give a transient batch memory of its own."""
-    cdef float* y = <float*>arena_alloc(&w.g.values, batch.bytes + ALIGN)
+    """Give a batch that was dropped memory of its own."""
+    cdef float* y = <float*>arena_alloc(&w.g.grads if batch.donation & FOR_NOW else &w.g.values, batch.bytes + ALIGN)
     if y == NULL:
         w.failure.needed = batch.bytes
         return -1
@@ -251,13 +335,16 @@ cdef int move_away(Walk* w, Batch* batch, uint32_t number) noexcept nogil:
 
 
 cdef void unmark(Graph* g, uint32_t end) noexcept nogil:
-    """Batches that could not be computed are transient again."""
+    """Batches that were there for now, or could not be computed, are dropped again."""
+    cdef Batch* batch
     cdef uint32_t b
     for b in range(end):
-        if batches_of(g)[b].donation & REMATERIALIZING:
-            batches_of(g)[b].donation &= <uint8_t>~REMATERIALIZING
-        elif is_marked(g, &batches_of(g)[b]):
-            batches_of(g)[b].level = <uint8_t>TRANSIENT
+        batch = &batches_of(g)[b]
+        if batch.donation & FOR_NOW:
+            drop_nodes(g, batch)
+        elif not batch.donation & REMATERIALIZING and is_marked(g, batch):
+            batch.level = batch.planned
+        batch.donation &= <uint8_t>~(REMATERIALIZING | FOR_NOW)
 
 
 # ---- donated values ---------------------------------------------------------------------

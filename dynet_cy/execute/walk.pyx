@@ -11,9 +11,9 @@ from dynet_cy.core.threads cimport Number, add_to, begin_interrupts, interrupted
 from dynet_cy.execute.gradient_memory cimport begin_lending
 from dynet_cy.graph.origin cimport explain, made_at
 from dynet_cy.graph.structs cimport (
-    COMPUTED, COPIES, EACH, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, SHARED, TILES, TRANSIENT, VIEWS, Batch, Graph, Laid,
-    Node, args_of, batches_of, begin_gradients, gradient_of_node, home_of, is_dropped, join_gradients, nodes_of,
-    order_of, release_arguments, state_of, unclaim_values,
+    COMPUTED, COPIES, EACH, LIVE, MAY_DONATE, NEEDS_GRAD, NO_BATCH, NO_NODE, SHARED, TILES, TRANSIENT, VIEWS, Batch,
+    Graph, Laid, Node, args_of, batches_of, begin_gradients, gradient_of_node, home_of, is_dropped, join_gradients,
+    nodes_of, order_of, release_arguments, state_of, unclaim_values,
 )
 from dynet_cy.kernels.kernels cimport random_seed
 from dynet_cy.kernels.product cimport note_caller
@@ -368,7 +368,7 @@ cdef void place_views(Graph* g, const Batch* batch) noexcept nogil:
         a = &nodes[argument_of(g, ids[j])]
         x.val = a.val + view_at(g, x)
         if a.batch != NO_BATCH:
-            batches_of(g)[a.batch].donation = 0
+            batches_of(g)[a.batch].donation &= <uint8_t>~MAY_DONATE
     add_to(&views, batch.count)
 
 

@@ -209,6 +209,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         DONATED "DY_DONATED"
         SPARED "DY_SPARED"
         REMATERIALIZING "DY_REMATERIALIZING"
+        FOR_NOW "DY_FOR_NOW"
 
     int GRAPH_ARENAS "DY_GRAPH_ARENAS"
     int GRAPH_ARRAYS "DY_GRAPH_ARRAYS"

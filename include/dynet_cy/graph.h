@@ -79,8 +79,9 @@ enum {
 enum { DY_KEEPS_ASKED = 1, DY_KEEPS_FACTORS = 2 };
 
 /* In dy_batch.donation, bits of what backward does with the memory of the values once it has read them: it may use it for
- * gradients; it has; not in this pass, since an expression outside it reads the values; they are being computed again. */
-enum { DY_MAY_DONATE = 1, DY_DONATED = 2, DY_SPARED = 4, DY_REMATERIALIZING = 8 };
+ * gradients; it has; not in this pass, since an expression outside it reads the values; they are being computed again; for now only,
+ * since others are. */
+enum { DY_MAY_DONATE = 1, DY_DONATED = 2, DY_SPARED = 4, DY_REMATERIALIZING = 8, DY_FOR_NOW = 16 };
 
 /* Nodes that were run together; needed again in backward. */
 typedef struct {

@@ -17,13 +17,10 @@ typedef struct {
     size_t bytes;
 } dy_hole;
 
-static inline size_t dy_n_holes(const dy_array *holes) { return holes->top / sizeof(dy_hole); }
-
-/* Allocate `bytes`, a multiple of DY_ALIGN, in the smallest hole that fits; NULL if there is none. */
-static inline void *dy_take_hole(dy_array *holes, size_t bytes) {
-    dy_hole *hole = (dy_hole *)holes->base, *best = NULL;
-    size_t n = dy_n_holes(holes);
-    for (size_t k = 0; k < n; k++)
+/* Take `bytes` of the smallest of n holes that fits; NULL if there is none. */
+static inline char *dy_take_of(dy_hole *hole, size_t *n, size_t bytes) {
+    dy_hole *best = NULL;
+    for (size_t k = 0; k < *n; k++)
         if (hole[k].bytes >= bytes && (!best || hole[k].bytes < best->bytes))
             best = &hole[k];
     if (!best)
@@ -31,10 +28,50 @@ static inline void *dy_take_hole(dy_array *holes, size_t bytes) {
     char *at = best->at;
     best->at += bytes;
     best->bytes -= bytes;
-    if (!best->bytes) {
-        memmove(best, best + 1, (char *)(hole + n) - (char *)(best + 1));
-        holes->top -= sizeof(dy_hole);
+    if (!best->bytes)
+        memmove(best, best + 1, (char *)(hole + --*n) - (char *)best);
+    return at;
+}
+
+/* The first of n holes at or after p; they are in order, and apart from each other. */
+static inline size_t dy_hole_from(const dy_hole *hole, size_t n, const char *p) {
+    size_t low = 0;
+    while (low < n) {
+        size_t middle = (low + n) / 2;
+        if (hole[middle].at < p)
+            low = middle + 1;
+        else
+            n = middle;
     }
+    return low;
+}
+
+/* Add a range to n holes; without `room` for one more it is lost, unless it joins another one. */
+static inline void dy_give_to(dy_hole *hole, size_t *n, int room, char *at, size_t bytes) {
+    size_t k = dy_hole_from(hole, *n, at);
+    int joins_last = k > 0 && hole[k - 1].at + hole[k - 1].bytes == at;
+    int joins_next = k < *n && at + bytes == hole[k].at;
+    if (joins_last) {
+        hole[k - 1].bytes += bytes + (joins_next ? hole[k].bytes : 0);
+        if (joins_next)
+            memmove(hole + k, hole + k + 1, (--*n - k) * sizeof(dy_hole));
+    } else if (joins_next) {
+        hole[k].at = at;
+        hole[k].bytes += bytes;
+    } else if (room) {
+        memmove(hole + k + 1, hole + k, ((*n)++ - k) * sizeof(dy_hole));
+        hole[k].at = at;
+        hole[k].bytes = bytes;
+    }
+}
+
+static inline size_t dy_n_holes(const dy_array *holes) { return holes->top / sizeof(dy_hole); }
+
+/* Allocate `bytes`, a multiple of DY_ALIGN, in the smallest hole that fits; NULL if there is none. */
+static inline void *dy_take_hole(dy_array *holes, size_t bytes) {
+    size_t n = dy_n_holes(holes);
+    char *at = dy_take_of((dy_hole *)holes->base, &n, bytes);
+    holes->top = n * sizeof(dy_hole);
     return at;
 }
 
@@ -44,26 +81,12 @@ static inline void *dy_fill_hole(dy_arena *arena, dy_array *holes, size_t bytes)
     return p ? p : dy_arena_alloc(arena, bytes);
 }
 
-/* The first hole at or after p. */
-static inline size_t dy_hole_from(const dy_array *holes, const char *p) {
-    const dy_hole *hole = (const dy_hole *)holes->base;
-    size_t low = 0, high = dy_n_holes(holes);
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (hole[middle].at < p)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* Lower the top of the arena if holes end there. */
 static inline void dy_drop_top_holes(dy_arena *arena, dy_array *holes) {
     for (;;) {
         dy_hole *hole = (dy_hole *)holes->base;
         char *top = (char *)(arena->origin + arena->top);
-        size_t n = dy_n_holes(holes), k = dy_hole_from(holes, top);
+        size_t n = dy_n_holes(holes), k = dy_hole_from(hole, n, top);
         if (k == 0 || hole[k - 1].at + hole[k - 1].bytes != top)
             return;
         dy_arena_rewind(arena, (size_t)((uintptr_t)hole[k - 1].at - arena->origin));
@@ -72,34 +95,17 @@ static inline void dy_drop_top_holes(dy_arena *arena, dy_array *holes) {
     }
 }
 
-/* Note that memory of an arena is free. */
+/* Note that memory of an arena is free; if there is no memory for the note, it is freed when the graph is renewed. */
 static inline void dy_add_hole(const dy_arena *arena, dy_array *holes, void *p, size_t bytes) {
-    dy_hole *hole = (dy_hole *)holes->base;
-    size_t n = dy_n_holes(holes);
-    char *at = (char *)p;
-    size_t low = dy_hole_from(holes, at);
     if (!bytes)
         return;
     bytes = dy_round_up(bytes, DY_ALIGN);
     if (arena->poison)
-        memset(at, 0xFF, bytes);
-    int joins_last = low > 0 && hole[low - 1].at + hole[low - 1].bytes == at;
-    int joins_next = low < n && at + bytes == hole[low].at;
-    if (joins_last && joins_next) {
-        hole[low - 1].bytes += bytes + hole[low].bytes;
-        memmove(hole + low, hole + low + 1, (n - low - 1) * sizeof(dy_hole));
-        holes->top -= sizeof(dy_hole);
-    } else if (joins_last) {
-        hole[low - 1].bytes += bytes;
-    } else if (joins_next) {
-        hole[low].at = at;
-        hole[low].bytes += bytes;
-    } else if (dy_array_push(holes, sizeof(dy_hole))) { /* else it is freed when the graph is renewed */
-        hole = (dy_hole *)holes->base;
-        memmove(hole + low + 1, hole + low, (n - low) * sizeof(dy_hole));
-        hole[low].at = at;
-        hole[low].bytes = bytes;
-    }
+        memset(p, 0xFF, bytes);
+    int room = dy_array_push(holes, sizeof(dy_hole)) != NULL;
+    size_t n = dy_n_holes(holes) - room;
+    dy_give_to((dy_hole *)holes->base, &n, room, (char *)p, bytes);
+    holes->top = n * sizeof(dy_hole);
 }
 
 /* Free memory that `dy_fill_hole` has allocated, with the same size. */

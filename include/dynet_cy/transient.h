@@ -13,8 +13,8 @@
 #include "graph.h"
 #include "liveness.h"
 
-/* Free ranges of a block that does not exist yet, so `at` counts from its beginning; the array has room for one hole more
- * than there are batches. */
+/* Free ranges of a block that does not exist yet, so `at` counts from its beginning, which is 1, since NULL is no place;
+ * the array has room for one hole more than there are batches. */
 typedef struct {
     dy_hole *holes;             /* in order, apart from each other */
     size_t n;
@@ -26,54 +26,21 @@ static inline size_t dy_block_bytes(size_t bytes) { return dy_round_up(bytes, DY
 
 /* Note that a range is free. */
 static inline void dy_give_to_block(dy_block *block, size_t at, size_t bytes) {
-    dy_hole *hole = block->holes;
-    size_t low = 0, high = block->n;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if ((size_t)hole[middle].at < at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    int joins_last = low > 0 && (size_t)hole[low - 1].at + hole[low - 1].bytes == at;
-    int joins_next = low < block->n && at + bytes == (size_t)hole[low].at;
-    if (joins_last) {
-        hole[low - 1].bytes += bytes + (joins_next ? hole[low].bytes : 0);
-        if (joins_next)
-            memmove(hole + low, hole + low + 1, (--block->n - low) * sizeof(dy_hole));
-    } else if (joins_next) {
-        hole[low].at = (char *)at;
-        hole[low].bytes += bytes;
-    } else {
-        memmove(hole + low + 1, hole + low, (block->n++ - low) * sizeof(dy_hole));
-        hole[low].at = (char *)at;
-        hole[low].bytes = bytes;
-    }
+    dy_give_to(block->holes, &block->n, 1, (char *)(at + 1), bytes);
 }
 
-/* Find room in a block: the smallest hole that is large enough, else at its end. */
+/* Find room in a block: the smallest hole that is large enough, else at its end, where the last hole may be. */
 static inline size_t dy_take_in_block(dy_block *block, size_t bytes) {
-    dy_hole *hole = block->holes, *best = NULL;
+    char *p = dy_take_of(block->holes, &block->n, bytes);
+    if (p)
+        return (size_t)p - 1;
+    const dy_hole *last = block->n ? &block->holes[block->n - 1] : NULL;
     size_t at = block->end;
-    for (size_t k = 0; k < block->n; k++)
-        if (hole[k].bytes >= bytes && (!best || hole[k].bytes < best->bytes))
-            best = &hole[k];
-    if (!best) {
-        best = block->n ? &hole[block->n - 1] : NULL;       /* the last one may end where the block does */
-        if (best && (size_t)best->at + best->bytes == at) {
-            at = (size_t)best->at;
-            block->n--;
-        }
-        block->end = at + bytes;
-        return at;
-    }
-    at = (size_t)best->at;
-    best->at += bytes;
-    best->bytes -= bytes;
-    if (!best->bytes) {
-        memmove(best, best + 1, (size_t)((char *)(hole + block->n) - (char *)(best + 1)));
+    if (last && (size_t)last->at - 1 + last->bytes == at) {
+        at = (size_t)last->at - 1;
         block->n--;
     }
+    block->end = at + bytes;
     return at;
 }
 
