@@ -196,7 +196,7 @@ def sanitize(session: nox.Session) -> None:
         *("examples", "projects", "benchmarks", "compat", "onnx", "peer", "typing", "loggers", "pretrained", "gpu"),
         *("test_custom_op_page.py", "test_debugging_page.py", "test_derived.py", "test_docstrings.py", "test_pages.py"),
         *("test_layering.py", "test_platforms.py", "test_project.py", "test_tutorials.py", "test_your_own_data.py"),
-        *("test_cannot_run.py", "test_quick.py", "hints/test_port.py", "test_starting.py", "hints/test_equivalents.py"),
+        *("test_cannot_run.py", "hints/test_port.py", "test_starting.py", "hints/test_equivalents.py"),
         *(f"test_data_{name}.py" for name in ("environments", "layouts", "metrics", "positions", "readers")),
         *(f"files/test_{name}.py" for name in ("missing", "pickles", "places", "replacing", "written_is_read")),
         *(f"nn/test_{name}.py" for name in ("columns", "convolution_layers", "image_layers")),
