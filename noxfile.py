@@ -275,6 +275,7 @@ def sdist(session: nox.Session) -> None:
 def gpu(session: nox.Session) -> None:
     """The GPU backend, on the emulated driver, with its strict checks and threads in reverse order.
 
+    Tests of other folders that run on each device (`on_each_device`) run there too, and only there.
     Some programs run once more while all that kernels read and write is checked, and memory that is given back is NaN.
 
     PyCUDA's wheel is kept from run to run. Tests of single kernels and of the emulation set all of that themselves:
@@ -284,7 +285,9 @@ def gpu(session: nox.Session) -> None:
         session.skip(f"PyCUDA is built with the CUDA headers, and there are none in {CUDA}/include (CUDA_ROOT)")
     installed(session, "test")
     session.run("bash", "tools/gpu/install_pycuda.sh", "python", external=True)
-    tests = session.posargs or ["tests/gpu", "--ignore-glob=*/test_kernels_*.py", "--ignore-glob=*_emulated.py"]
+    each = [str(p) for p in Path("tests").rglob("test_*.py") if "on_each_device" in p.read_text(encoding="utf-8")]
+    left_out = ("--ignore-glob=*/test_kernels_*.py", "--ignore-glob=*_emulated.py")
+    tests = session.posargs or ["tests/gpu", *sorted(each), "-k", "gpu", *left_out]
     run_tests(session, *tests, passed=100, DYNET_CY_GPU_EMULATED="1", EMU_STRICT="1", EMU_ORDER="reverse")
     if not session.posargs:
         files = [f"tests/gpu/test_{name}_gpu.py" for name in ("fusion", "launches", "lazy_rows", "training")]
