@@ -292,7 +292,8 @@ def gpu(session: nox.Session) -> None:
     if not session.posargs:
         files = [f"tests/gpu/test_{name}_gpu.py" for name in ("fusion", "launches", "lazy_rows", "training")]
         checks = {"EMU_STRICT": "1", "EMU_ACCESSES": "1", "DYNET_CY_POISON": "1"}
-        others = ("-k", "not constants_of_adam and not precision_of_floats")  # kernels access the same for all constants
+        # Kernels access the same for all constants.
+        others = ("-k", "not constants_of_adam and not precision_of_floats")
         run_tests(session, *files, *others, passed=100, DYNET_CY_GPU_EMULATED="1", **checks)
 
 

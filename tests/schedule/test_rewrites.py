@@ -67,16 +67,18 @@ def test_nodes_as_they_were_made_give_the_same(strategy: int, name: str) -> None
             np.testing.assert_allclose(a, b, **({"rtol": 0} if exact else {"rtol": 1e-4, "atol": 1e-5}))
 
 
-def test_checks_and_graphs_that_only_go_forward(strategy: int, name: str) -> None:
-    """They see each node."""
+@pytest.mark.parametrize("settings", [{"check_validity": True}, {"immediate_compute": True}, {"forward_only": True}])
+def test_graphs_that_see_each_node(name: str, settings: dict[str, bool]) -> None:
     row = PROGRAMS[name]
-    for settings in ({"check_validity": True}, {"immediate_compute": True}, {"forward_only": True}):
-        dy.renew_cg(autobatching=strategy, **settings)
-        q = row.make(19, 1)
-        q.loss(q.outputs).forward()
-        q.check()
-        assert counts(row.of) == (0, 0)
-    dy.renew_cg(autobatching=strategy)
+    dy.renew_cg(**settings)
+    q = row.make(19, 1)
+    q.loss(q.outputs).forward()
+    q.check()
+    assert counts(row.of) == (0, 0)
+
+
+def test_anomalies_are_looked_for_in_each_node(strategy: int, name: str) -> None:
+    row = PROGRAMS[name]
     with dy.detect_anomaly():
         q = row.make(19, 1)
         q.loss(q.outputs).backward(full=True)
