@@ -196,7 +196,7 @@ def sanitize(session: nox.Session) -> None:
         *("examples", "projects", "benchmarks", "compat", "onnx", "peer", "typing", "loggers", "pretrained", "gpu"),
         *("test_custom_op_page.py", "test_debugging_page.py", "test_derived.py", "test_docstrings.py", "test_pages.py"),
         *("test_layering.py", "test_platforms.py", "test_project.py", "test_tutorials.py", "test_your_own_data.py"),
-        *("test_cannot_run.py", "test_quick.py", "hints/test_port.py", "test_starting.py", "hints/test_equivalents.py"),
+        *("test_cannot_run.py", "hints/test_port.py", "test_starting.py", "hints/test_equivalents.py"),
         *(f"test_data_{name}.py" for name in ("environments", "layouts", "metrics", "positions", "readers")),
         *(f"files/test_{name}.py" for name in ("missing", "pickles", "places", "replacing", "written_is_read")),
         *(f"nn/test_{name}.py" for name in ("columns", "convolution_layers", "image_layers")),
@@ -275,6 +275,7 @@ def sdist(session: nox.Session) -> None:
 def gpu(session: nox.Session) -> None:
     """The GPU backend, on the emulated driver, with its strict checks and threads in reverse order.
 
+    Tests of other folders that run on each device (`on_each_device`) run there too, and only there.
     Some programs run once more while all that kernels read and write is checked, and memory that is given back is NaN.
 
     PyCUDA's wheel is kept from run to run. Tests of single kernels and of the emulation set all of that themselves:
@@ -284,12 +285,16 @@ def gpu(session: nox.Session) -> None:
         session.skip(f"PyCUDA is built with the CUDA headers, and there are none in {CUDA}/include (CUDA_ROOT)")
     installed(session, "test")
     session.run("bash", "tools/gpu/install_pycuda.sh", "python", external=True)
-    tests = session.posargs or ["tests/gpu", "--ignore-glob=*/test_kernels_*.py", "--ignore-glob=*_emulated.py"]
+    each = [str(p) for p in Path("tests").rglob("test_*.py") if "on_each_device" in p.read_text(encoding="utf-8")]
+    left_out = ("--ignore-glob=*/test_kernels_*.py", "--ignore-glob=*_emulated.py")
+    tests = session.posargs or ["tests/gpu", *sorted(each), "-k", "gpu", *left_out]
     run_tests(session, *tests, passed=100, DYNET_CY_GPU_EMULATED="1", EMU_STRICT="1", EMU_ORDER="reverse")
     if not session.posargs:
         files = [f"tests/gpu/test_{name}_gpu.py" for name in ("fusion", "launches", "lazy_rows", "training")]
         checks = {"EMU_STRICT": "1", "EMU_ACCESSES": "1", "DYNET_CY_POISON": "1"}
-        run_tests(session, *files, passed=100, DYNET_CY_GPU_EMULATED="1", **checks)
+        # Kernels access the same for all constants.
+        others = ("-k", "not constants_of_adam and not precision_of_floats")
+        run_tests(session, *files, *others, passed=100, DYNET_CY_GPU_EMULATED="1", **checks)
 
 
 @step(venv_backend="none")

@@ -3,7 +3,7 @@
 Otherwise each of their cases would be made and skipped: thousands where there is no GPU or no DyNet. A test cannot run
 if
 
-- it uses a fixture of `NEEDED` that is not available;
+- it uses a fixture of `NEEDED` that is not available, or is marked `gpu`, and there is no device;
 - it is marked `peer`, or the case is, and DyNet is not installed;
 - a `skipif` mark with a true condition is on it, its class or its module, or on the case.
 
@@ -38,7 +38,8 @@ class CannotRun(pytest.Item):
 
 def why(test: pytest.Function) -> str:
     """Why a test or a case cannot run, or ""."""
-    for name in test.fixturenames:
+    on_a_gpu = ["device"] if test.get_closest_marker("gpu") else []
+    for name in (*test.fixturenames, *on_a_gpu):
         if name in NEEDED and (reason := NEEDED[name]()):
             return reason
     if NO_DYNET and test.get_closest_marker("peer"):

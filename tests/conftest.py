@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import starting
 from cannot_run import pytest_leave_out_cases, pytest_pycollect_makeitem  # noqa: F401 - hooks
+from devices import device, on_device, on_each_device, on_the_cpu_again  # noqa: F401 - fixtures
 from limiting import pytest_configure, pytest_runtest_protocol, pytest_unconfigure  # noqa: F401 - hooks
 from quick import pytest_collection_modifyitems, pytest_ignore_collect  # noqa: F401 - hooks
 

@@ -52,6 +52,9 @@ class TestPeer:
 @pytest.mark.parametrize("n", [0, pytest.param(1, marks=pytest.mark.peer), pytest.param(2, marks=pytest.mark.peer)])
 def test_cases(n): ...
 
+@pytest.mark.parametrize("place", ["CPU", pytest.param("GPU", marks=pytest.mark.gpu)])
+def test_on_each_device(place): ...
+
 @pytest.fixture(params=["ours", pytest.param("dynet", marks=pytest.mark.peer)])
 def library(request): return request.param
 
@@ -80,13 +83,13 @@ def run(folder: Path, *arguments: str, no_dynet: str = "", no_device: str = "") 
 
 def test_one_for_each_file_and_reason(tmp_path: Path) -> None:
     counts, reasons = run(tmp_path, no_dynet="no DyNet", no_device="no GPU")
-    assert counts == {"passed": 1 + 100 + 1, "skipped": 3}
+    assert counts == {"passed": 1 + 1 + 100 + 1, "skipped": 3}
     assert sorted(reasons) == ["no DyNet", "no GPU", "no abacus"]
 
 
 def test_all_that_can_run_are_collected(tmp_path: Path) -> None:
     counts, reasons = run(tmp_path)
-    assert counts == {"passed": 2 * 100 + 100 + 3 + 200 + 1, "skipped": 1}
+    assert counts == {"passed": 2 * 100 + 100 + 3 + 2 + 200 + 1, "skipped": 1}
     assert reasons == ["no abacus"]
 
 
@@ -99,5 +102,5 @@ def test_a_test_that_is_named_is_collected(tmp_path: Path) -> None:
 @pytest.mark.parametrize("expression", ["-mpeer", "-kDyNet"])
 def test_what_stands_for_tests_is_selected_like_them(tmp_path: Path, expression: str) -> None:
     counts, reasons = run(tmp_path, expression, "test_it.py", no_dynet="no DyNet", no_device="no GPU")
-    assert counts == {"skipped": 1, "deselected": 104}
+    assert counts == {"skipped": 1, "deselected": 105}
     assert reasons == ["no DyNet"]

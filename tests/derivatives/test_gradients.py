@@ -31,6 +31,7 @@ def test_a_loss_of_gradients(w: dy.Parameters, graph: dy.ComputationGraph) -> No
     np.testing.assert_allclose(w.grad_as_array(), 96 * np.array([1, 2, 3]) ** 5, rtol=1e-5)
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_expressions_between(graph: dy.ComputationGraph) -> None:
     """One of them depends on another; one is the loss itself, and one is there twice."""
     x = dy.inputVector([1, 2])
@@ -57,6 +58,7 @@ def test_constants_of_parameters_are_apart(w: dy.Parameters, graph: dy.Computati
     assert [e.npvalue().tolist() for e in found] == [[1, 2, 3], [1, 2, 3]]
 
 
+@pytest.mark.usefixtures("on_each_device")
 @pytest.mark.parametrize("shape", [(4, 2), (4, 2, 3)], ids=["vectors", "matrices"])
 def test_lookup_tables(collection: dy.ParameterCollection, shape: tuple[int, ...], graph: dy.ComputationGraph) -> None:
     values = np.random.default_rng(1).normal(size=shape).astype(np.float32)
@@ -75,6 +77,7 @@ def test_lookup_tables(collection: dy.ParameterCollection, shape: tuple[int, ...
     np.testing.assert_allclose(table.grad_as_array(), 36 * values**3 * used**2, rtol=1e-4)
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_whole_tables(collection: dy.ParameterCollection, graph: dy.ComputationGraph) -> None:
     """Rows, and the expression of all rows, in one loss."""
     table = collection.lookup_parameters_from_numpy(np.array([[1.0, 2.0], [3.0, 4.0]]))
@@ -82,6 +85,7 @@ def test_whole_tables(collection: dy.ParameterCollection, graph: dy.ComputationG
     np.testing.assert_allclose(dy.gradients(loss, table).npvalue(), [[2, 7], [4, 9]])
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_batches(w: dy.Parameters, graph: dy.ComputationGraph) -> None:
     """The gradient of the sum over the batch; of an expression with a batch, one for each batch element."""
     x = dy.inputTensor(np.array([[1, 4], [2, 5], [3, 6]]), batched=True)
@@ -97,6 +101,7 @@ def test_batches(w: dy.Parameters, graph: dy.ComputationGraph) -> None:
 # ---- of what operations -----------------------------------------------------
 
 
+@pytest.mark.usefixtures("on_each_device")
 @pytest.mark.parametrize("op", ["dropout", "dropout_dim", "dropout_batch", "block_dropout", "noise"])
 def test_dropout_is_the_same_draw(op: str, rng: np.random.Generator, strategy: int) -> None:
     x = dy.inputTensor(rng.normal(size=(3, 2, 30)), batched=True)

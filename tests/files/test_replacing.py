@@ -211,6 +211,7 @@ def test_full_disk(writer: tuple[Callable[[Path], Any], Path]) -> None:
 def test_no_folder(writer: tuple[Callable[[Path], Any], Path]) -> None:
     write, path = writer
     refused(write, path.parent / "none" / path.name, FileNotFoundError)
+    refused(write, path / path.name, NotADirectoryError)
 
 
 def test_every_file_is_replaced_whole() -> None:

@@ -123,98 +123,10 @@ def dropout(builder: Any, model: dy.ParameterCollection) -> Run:
     return run
 
 
-def two_rates(builder: Any, model: dy.ParameterCollection) -> Run:
-    """Different rates for inputs and hidden vectors, with masks for each batch element."""
-
-    def run(xs: Inputs) -> Inputs:
-        builder.set_dropouts(0.3, 0.5)
-        state = builder.initial_state()
-        shared = state.transduce(xs)
-        builder.set_dropout_masks(batch_size=xs[0].dim()[1])
-        return [*shared, *state.transduce(xs), *state.add_inputs(xs)[-1].s()]
-
-    return run
-
-
 @pytest.mark.parametrize(("way", "batch"), [(add_input, 1), (add_input, 3), (transduce, 1), (start, 3), (dropout, 3)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_recurrent_networks(kind: str, way: Callable, batch: int) -> None:
     assert_as_on_the_cpu(lambda model: way(build(kind, model), model), batch)
-
-
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("kind", ["simple", "vanilla", "vanilla_norm", "compact"])
-def test_masks(kind: str, batch: int) -> None:
-    assert_as_on_the_cpu(lambda model: two_rates(build(kind, model), model), batch)
-
-
-@pytest.mark.parametrize("kind", ["simple", "gru", "vanilla", "compact", "coupled", "fast"])
-def test_columns_of_a_matrix(kind: str) -> None:
-    def make(model: dy.ParameterCollection) -> Run:
-        builder = build(kind, model)
-        return lambda xs: builder.initial_state().transduce([dy.concatenate_cols(xs[i : i + 3]) for i in range(2)])
-
-    assert_as_on_the_cpu(make)
-
-
-def test_weight_noise() -> None:
-    def make(model: dy.ParameterCollection) -> Run:
-        builder = build("compact", model)
-        builder.set_weightnoise(0.1)
-        return add_input(builder, model)
-
-    assert_as_on_the_cpu(make, 2)
-
-
-@pytest.mark.parametrize("norm", [False, True])
-def test_pruned_weights(norm: bool) -> None:
-    def make(model: dy.ParameterCollection) -> Run:
-        builder = dy.SparseLSTMBuilder(2, INPUT, HIDDEN, model, norm)
-
-        def run(xs: Inputs) -> Inputs:
-            builder.set_sparsity(0.4)
-            masks = [p.as_array() for layer in builder.get_parameters() for p in layer[-2:]]
-            assert sum(m.sum() for m in masks) == int(0.6 * sum(m.size for m in masks))
-            return builder.initial_state().transduce(xs)
-
-        return run
-
-    assert_as_on_the_cpu(make)
-
-
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("kind", KINDS)
-def test_both_directions(kind: str, batch: int) -> None:
-    name, options = KINDS[kind][:2]
-
-    def make(model: dy.ParameterCollection) -> Run:
-        def factory(*arguments: Any) -> Any:
-            return getattr(dy, name)(*arguments, **options)
-
-        builder = dy.BiRNNBuilder(2, INPUT, 2 * HIDDEN, model, factory)
-
-        def run(xs: Inputs) -> Inputs:
-            builder.set_dropout(0.3)
-            found = [*builder.transduce(xs), *builder.transduce(xs[1:])]
-            builder.disable_dropout()
-            return found + [s.output() for pair in builder.add_inputs(xs[:2]) for s in pair]
-
-        return run
-
-    assert_as_on_the_cpu(make, batch)
-
-
-def test_stacked_networks() -> None:
-    def make(model: dy.ParameterCollection) -> Run:
-        builders = [build("gru", model, 1), build("vanilla", model, 1, HIDDEN), build("simple", model, 2, HIDDEN)]
-
-        def run(xs: Inputs) -> Inputs:
-            state = dy.StackedRNNState([b.initial_state() for b in builders])
-            return [e for after in state.add_inputs(xs) for e in (after.output(), *after.s())]
-
-        return run
-
-    assert_as_on_the_cpu(make, 2)
 
 
 @pytest.mark.parametrize("batch", [1, 2])
@@ -238,15 +150,6 @@ def test_trees(kind: str, batch: int) -> None:
         return run
 
     assert_as_on_the_cpu(make, batch)
-
-
-def test_every_builder_is_here() -> None:
-    """A builder without a row in rnn_reference.py must be tested above."""
-    from dynet_cy import rnn
-
-    others = {"SparseLSTMBuilder", "BiRNNBuilder", "NaryTreeLSTMBuilder", "ChildSumTreeLSTMBuilder", "LSTMBuilder"}
-    tested = others | {name for name, *_ in KINDS.values()}
-    assert {n for n in rnn.__all__ if n.endswith("Builder") and not n.startswith("_")} == tested
 
 
 # ---- reverting, saving, changing the device --------------------------------------------------
@@ -326,27 +229,6 @@ def softmax(tmp_path: Path) -> Callable[[str, bool, dy.ParameterCollection], Any
         return dy.ClassFactoredSoftmaxBuilder(INPUT, str(file), words, model, bias)
 
     return layer
-
-
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("kind", ["standard", "factored"])
-def test_softmax_layers(kind: str, bias: bool, batch: int, softmax: Callable) -> None:
-    def make(model: dy.ParameterCollection) -> Run:
-        layer = softmax(kind, bias, model)
-
-        def run(xs: Inputs) -> Inputs:
-            found = [f(x) for x in xs[:2] for f in (layer.full_log_distribution, layer.full_logits)]
-            if kind == "factored":
-                found += [layer.class_log_distribution(xs[0]), layer.class_logits(xs[1])]
-                found += [layer.subclass_log_distribution(xs[k], k) for k in range(3)]
-            if batch == 1:
-                return found + [layer.neg_log_softmax(x, c) for x in xs for c in range(6)]
-            return found + [layer.neg_log_softmax_batch(x, [k, 5, 4]) for k, x in enumerate(xs)]
-
-        return run
-
-    assert_as_on_the_cpu(make, batch)
 
 
 @pytest.mark.parametrize("kind", ["standard", "factored"])

@@ -96,24 +96,12 @@ def test_a_choice_that_is_none_is_an_error_at_the_next_wait(on_device) -> None:
             assert choose(dy.inputTensor(scores)).npvalue().size
 
 
-def test_a_maximum_keeps_nan(on_device) -> None:
-    x = np.arange(12.0).reshape(3, 4)
-    x[1, 2] = np.nan
-    e = dy.inputTensor(x)
-    maxima = [
-        dy.max_dim(e, 1),
-        -dy.min_dim(-e, 1),
-        dy.kmax_pooling(e, 1),
-        dy.topk(e, 1, 1)[0],
-        dy.topk(-e, 1, 1, False)[0],
-    ]
-    for y in maxima:
-        np.testing.assert_array_equal(np.abs(y.npvalue()).ravel(), [3, np.nan, 11])
-    for n in (2, 3000):  # one tile of a line, and several
-        x = np.zeros((3, n))
-        x[1, n - 1] = np.nan
-        with pytest.raises(ValueError, match=f"topk: x is NaN at element {3 * n - 2}"):
-            dy.topk(dy.inputTensor(x), 2, 1)[1].npvalue()
+@pytest.mark.parametrize("n", [2, 3000])  # one tile of a line, and several
+def test_a_part_of_an_order_that_has_nan(n: int, on_device) -> None:
+    x = np.zeros((3, n))
+    x[1, n - 1] = np.nan
+    with pytest.raises(ValueError, match=f"topk: x is NaN at element {3 * n - 2}"):
+        dy.topk(dy.inputTensor(x), 2, 1)[1].npvalue()
 
 
 def test_gradients_of_rows_that_do_not_exist(on_device) -> None:

@@ -35,25 +35,6 @@ def test_as_on_the_cpu(case: Case, on_device: str) -> None:
             np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=2e-4 * scale)
 
 
-def test_dropout(on_device: str) -> None:
-    x = dy.inputTensor(np.random.default_rng(1).uniform(1, 2, (5, 40)), batched=True)
-    y = dy.dropout(x, 0.5)
-    slope = dy.gradients(dy.sum_batches(dy.sum_elems(y)), x)
-    np.testing.assert_allclose(slope.npvalue(), (y / x).npvalue(), rtol=1e-5)
-
-
-def test_lookups_and_parameters(collection: dy.ParameterCollection, on_device: str) -> None:
-    table = collection.lookup_parameters_from_numpy(np.array([[1.0, 2.0], [3.0, 4.0]]))
-    w = collection.parameters_from_numpy(np.array([1.0, 2.0]))
-    loss = dy.dot_product(dy.cube(table[1]), w) + dy.dot_product(dy.lookup(table, 0), w)
-    slopes = dy.gradients(loss, [table, w])
-    np.testing.assert_allclose(slopes[0].npvalue(), [[1, 27], [2, 96]])
-    np.testing.assert_allclose(slopes[1].npvalue(), [28, 66])
-    (dy.squared_norm(slopes[0]) + dy.squared_norm(slopes[1])).backward()
-    assert np.isfinite(table.grad_as_array()).all()
-    assert table.grad_as_array()[1].any()
-
-
 def test_several_devices(w: dy.Parameters, device: str) -> None:
     """Each gradient is where its expression is."""
     dy.renew_cg()

@@ -203,34 +203,6 @@ def test_all_rows_of_large_tables(on, name: str) -> None:
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
-def test_frozen_and_trained_again(on) -> None:
-    def run() -> list[np.ndarray]:
-        classifier, trainer, _ = trained(TRAINERS["MomentumSGD"], 1, frozen)
-        assert [state is None for state in trainer._state_arrays()] == [True, False, False, True]
-        for p in (classifier.W, classifier.table):
-            assert not p.grad_as_array().any()
-        dy.renew_cg()
-        loss = classifier.loss(examples(1)[0])
-        for p in (classifier.W, classifier.table):
-            p.set_updated(True)
-        loss.backward()
-        assert classifier.table.grad_as_array().any()
-        classifier.table.set_updated(False)
-        assert not classifier.table.grad_as_array().any()
-        trainer.update()
-        found = [*classifier.state(), np.array(trainer.gradient_norm)]
-        dy.renew_cg()
-        row = classifier.table[3]
-        dy.squared_norm(classifier.W * row).backward(full=True)
-        assert not classifier.table.grad_as_array().any()
-        return [*found, row.gradient()]
-
-    desired = run()
-    on(1)
-    for a, b in zip(run(), desired):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.parametrize("places", [("GPU:0", "GPU:0"), ("CPU", "GPU:0"), ("GPU:0", "GPU:1")])
 @pytest.mark.parametrize("name", ["SimpleSGD", "MomentumSGD", "Adam", "AdamW"])
 @pytest.mark.parametrize("sparse", [True, False])

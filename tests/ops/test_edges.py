@@ -40,7 +40,7 @@ MAXIMA = [
 @pytest.mark.parametrize(
     "numbers", [[1, NAN, 3], [NAN, 1], [-INF, NAN], [NAN, INF], [NAN] * 2, [1] + [NAN] * 20 + [5] * 20]
 )
-def test_a_maximum_keeps_nan(numbers, axis, of, graph) -> None:
+def test_a_maximum_keeps_nan(numbers, axis, of, graph, on_each_device) -> None:
     """Beside lines without one, along any axis, on all ways to write a maximum; the first NaN gets the gradient."""
     n = len(numbers)
     array = np.array([numbers, np.arange(n), numbers[::-1]], np.float32).T

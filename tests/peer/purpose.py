@@ -228,7 +228,7 @@ DIFFERENCES = [
     wrong(TRUE, "vanilla_lstm_gates-dropout-concat", kinds=gradient_of(6, 7), where=lambda s: len(set(s[:3])) == 1),
 ]
 
-# Differences that test_differences_peer.py tests one by one, and test_compositions_peer.py those of autobatching.
+# Differences that test_differences_peer.py tests one by one; that of autobatching shows with --dynet-autobatch only.
 ONE_BY_ONE = (
     "momentum of a table, or rows of it, in a graph that the loss does not depend on",
     "a deleted collection",

@@ -9,18 +9,14 @@ import numpy as np
 import pytest
 from extra_cases import CASES, Case
 from libraries import (
-    GRADIENT_TOL,
     VALUE_TOL,
-    Library,
     argument,
     both,
     counts,
     differences,
     dynet,
     evaluate,
-    loss_of,
     public_functions,
-    same_numbers,
 )
 from purpose import DIFFERENCES, REFUSES, unmeant
 
@@ -124,37 +120,6 @@ def test_as_written(case: Case) -> None:
 def test_by_keyword(case: Case) -> None:
     """All arguments by our names, with our defaults."""
     check(case, named=True)
-
-
-def updated(library: Library, case: Case, samples) -> list[np.ndarray]:
-    """The values of parameters, used as arguments, after two updates."""
-    collection = library.ParameterCollection()
-    trainer = library.SimpleSGDTrainer(collection, 0.005)
-    ps = [collection.parameters_from_numpy(x) for x in samples]
-    for _ in range(2):
-        library.renew_cg()
-        library.kept.clear()
-        loss = loss_of(library, case.build(library, ps))
-        loss.forward()
-        loss.backward()
-        trainer.update()
-    return [p.as_array() for p in ps]
-
-
-def updatable(case: Case) -> bool:
-    if not all(hasattr(dynet, n) for n in functions_of(case, case.batch_sizes()[0])):
-        return False
-    ones = (1,) * len(case.shapes)
-    return bool(case.shapes) and () not in case.shapes and ones in case.batch_sizes() and not purpose(case, ones, False)
-
-
-@pytest.mark.parametrize("case", [c for c in CASES if updatable(c)], ids=lambda c: c.id)
-def test_updated_parameters(case: Case) -> None:
-    samples = [x[..., 0] for x in case.sample(np.random.default_rng(8), [1] * len(case.shapes))]
-    theirs, ours = both()
-    for a, b in zip(updated(theirs, case, samples), updated(ours, case, samples)):
-        assert a.shape == b.shape
-        assert same_numbers(a, b, max(GRADIENT_TOL, case.tol))
 
 
 def compared_functions() -> set[str]:

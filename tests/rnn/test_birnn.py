@@ -8,6 +8,8 @@ from rnn_reference import batched, random_inputs
 
 import dynet_cy as dy
 
+pytestmark = pytest.mark.usefixtures("on_each_device")
+
 FACTORIES = [
     "SimpleRNNBuilder",
     "GRUBuilder",

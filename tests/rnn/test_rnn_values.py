@@ -10,6 +10,8 @@ from rnn_reference import HIDDEN, INPUT, KINDS, arrays, batched, make, random_in
 
 import dynet_cy as dy
 
+pytestmark = pytest.mark.usefixtures("on_each_device")
+
 
 @pytest.mark.parametrize("start", ["empty", "set", "cells"])
 @pytest.mark.parametrize("batch", [1, 3])

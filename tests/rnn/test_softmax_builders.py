@@ -10,6 +10,8 @@ import pytest
 
 import dynet_cy as dy
 
+pytestmark = pytest.mark.usefixtures("on_each_device")
+
 CLUSTERS = "A cat 10\nA dog\nB red\nB blue\nC only\nB\tgreen\n"
 WORDS = {"cat": 3, "dog": 0, "red": 2, "blue": 1, "green": 5, "only": 4}
 

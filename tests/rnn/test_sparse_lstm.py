@@ -7,6 +7,8 @@ import pytest
 
 import dynet_cy as dy
 
+pytestmark = pytest.mark.usefixtures("on_each_device")
+
 
 def run(builder: dy.VanillaLSTMBuilder) -> dy.Expression:
     dy.renew_cg()

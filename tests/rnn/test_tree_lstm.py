@@ -10,6 +10,8 @@ from rnn_reference import batched, value_of
 
 import dynet_cy as dy
 
+pytestmark = pytest.mark.usefixtures("on_each_device")
+
 D, H = 4, 3
 
 

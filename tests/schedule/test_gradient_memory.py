@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kept import N, Weights, same
 from random_graphs import Model, build
 
 import dynet_cy as dy
@@ -17,36 +18,13 @@ from dynet_cy.memory.arena import used_bytes
 
 pytestmark = pytest.mark.usefixtures("nothing_held")
 
-N = 64
-
-
-class Weights:
-    def __init__(self) -> None:
-        rng = np.random.default_rng(3)
-        self.collection = dy.ParameterCollection()
-        self.w = self.collection.parameters_from_numpy(rng.uniform(-0.2, 0.2, (N, N)))
-        self.b = self.collection.parameters_from_numpy(rng.uniform(-1, 1, N))
-        self.table = self.collection.lookup_parameters_from_numpy(rng.uniform(-1, 1, (20, N)))
-
-    def gradients(self) -> list[np.ndarray]:
-        """Those of all parameters, which are set to zero."""
-        found = [p.grad_as_array().copy() for p in (self.w, self.b, self.table)]
-        self.collection.zero_gradients()
-        return found
-
 
 @pytest.fixture
 def weights() -> Weights:
     return Weights()
 
 
-def same(a: list[np.ndarray], b: list[np.ndarray]) -> None:
-    for x, y in zip(a, b):
-        np.testing.assert_array_equal(x, y)
-    assert any(np.any(x) for x in a)
-
-
-def kept() -> int:
+def taken() -> int:
     return arena_bytes()["gradients"]
 
 
@@ -57,7 +35,7 @@ def test_a_chain_takes_the_memory_of_a_few_nodes() -> None:
         for _ in range(200):
             x = dy.tanh(x) + p
         dy.sum_elems(x).backward()
-        assert kept() < 8 << 16
+        assert taken() < 8 << 16
 
 
 def test_batches_take_turns(weights: Weights, one_thread: None) -> None:
@@ -354,7 +332,7 @@ def test_functions_hand_their_memory_on() -> None:
 
     def chain() -> int:
         dy.renew_cg(autobatching=0)
-        before = kept()
+        before = taken()
         p = dy.ParameterCollection().add_parameters(1 << 20)
         x = p + 0
         for _ in range(5):
@@ -362,7 +340,7 @@ def test_functions_hand_their_memory_on() -> None:
         loss = dy.sum_elems(x)
         del x  # or its gradient would be kept
         loss.backward()
-        return kept() - before
+        return taken() - before
 
     assert chain() < 6 << 20  # one takes 4 MiB
 
@@ -483,7 +461,7 @@ def test_a_batch_that_runs_in_pieces_hands_its_gradients_on() -> None:
     def train(program: Any, full: bool = False) -> tuple[int, list[np.ndarray]]:
         with dy.ComputationGraph(autobatching=1):
             program().backward(full=full)
-            found = kept(), [p.grad_as_array().copy() for p in (first, second)]
+            found = taken(), [p.grad_as_array().copy() for p in (first, second)]
         model.zero_gradients()
         return found
 

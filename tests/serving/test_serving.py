@@ -100,7 +100,7 @@ def test_futures(server: dy.Server) -> None:
 
 @pytest.mark.parametrize("longest_pass", [1e-9, 0.005])
 @pytest.mark.parametrize("autobatching", [0, 1, 2])
-def test_values_are_those_of_a_loop(autobatching: int, longest_pass: float) -> None:
+def test_values_are_those_of_a_loop(on_each_device: str, autobatching: int, longest_pass: float) -> None:
     rng = np.random.default_rng(1)
     model = dy.ParameterCollection()
     w = model.parameters_from_numpy(rng.uniform(-1, 1, (6, 6)))
@@ -123,7 +123,7 @@ def test_values_are_those_of_a_loop(autobatching: int, longest_pass: float) -> N
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_one_pass_for_all_that_wait(server: dy.Server) -> None:
+def test_one_pass_for_all_that_wait(on_each_device: str, server: dy.Server) -> None:
     with server.paused():
         calls = [server.submit(2.0**k) for k in range(20)]
     assert [call.result(600) for call in calls] == list(range(20))

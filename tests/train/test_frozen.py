@@ -60,6 +60,7 @@ def autobatch(request: pytest.FixtureRequest) -> Any:
     set_autobatching(1)
 
 
+@pytest.mark.usefixtures("on_each_device")
 @pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "dense"])
 @pytest.mark.parametrize("make", TRAINERS)
 def test_frozen_is_as_constant(make: type[dy.Trainer], sparse: bool) -> None:
@@ -111,6 +112,7 @@ def test_no_decay(decay: str, sparse: bool, read_in_place: bool) -> None:
         assert np.abs(have - want).max() > 0.01
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_trained_again() -> None:
     """While parameters are frozen, the trainer leaves them and their state alone; later it uses that state again."""
     model = Model()
@@ -134,6 +136,7 @@ def test_trained_again() -> None:
     np.testing.assert_allclose(model.w.as_array(), before[1] + 0.9 * state[1][0] - 0.1 * g, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_in_a_graph_that_is_there() -> None:
     """A parameter counts as frozen if it is frozen when backward runs."""
     model = Model()
@@ -157,6 +160,7 @@ def test_in_a_graph_that_is_there() -> None:
         np.testing.assert_array_equal(have, want)
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_constants_stay_constants() -> None:
     """Expressions that were made without gradients have none, frozen or not."""
     model = Model(constant=True)
@@ -168,6 +172,7 @@ def test_constants_stay_constants() -> None:
     assert not model.w.grad_as_array().any()
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_gradients_of_expressions() -> None:
     """`backward(full=True)` gives the gradients of expressions of frozen parameters too."""
     model = Model()

@@ -26,12 +26,12 @@ def _off_again():
 
 
 @pytest.mark.parametrize("program", CASES, ids=lambda f: f.__name__)
-def test_found(program, strategy: int) -> None:
+def test_found(program, on_each_device: str, strategy: int) -> None:
     with dy.detect_anomaly(), pytest.raises(dy.AnomalyError) as caught:
-        program("CPU")
+        program("")  # the device of the graph
     check(caught.value, program)
     dy.renew_cg()
-    program("CPU")  # nothing is checked after the block
+    program("")  # nothing is checked after the block
     with dy.detect_anomaly():  # and programs without anomalies run
         dy.renew_cg()
         assert dy.exp(dy.scalarInput(0)).value() == 1
@@ -156,8 +156,8 @@ def test_backward_of_all_expressions() -> None:
             loss.backward(full=True)
 
 
-def test_gradients_stay_as_they_were(strategy: int) -> None:
-    check_gradients_stay("CPU")
+def test_gradients_stay_as_they_were(strategy: int, on_each_device: str) -> None:
+    check_gradients_stay(on_each_device)
 
 
 def test_nodes_from_before_have_no_line() -> None:
