@@ -17,6 +17,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, strlen, strncmp
 
 from dynet_cy.parallel.communicator import LEFT, ParallelError, only_some
+from dynet_cy.parallel.start import cores
 
 
 cdef uint64_t MAGIC = 0x79645F79636E7964
@@ -37,11 +38,6 @@ def anonymous_memory() -> int:
         return os.memfd_create("dynet_cy")
     with tempfile.TemporaryFile() as file:              # has no name either
         return os.dup(file.fileno())
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # Regions that forked children get as copies of their own: their descriptors and where they begin.
