@@ -17,17 +17,16 @@ from dynet_cy.onnx.writer import Value, Writer
 def product(w: Writer, a: Value, b: Value, vector: bool) -> str:
     """The product a b as a matrix or a vector; as the order of axes is reversed, b comes first."""
     has_batch = a.has_batch or b.has_batch
-    one = tuple(1 for _ in a.batch)
     if len(a.dims) == 1:
-        a = w.with_axes(a, (*a.dims, one))
+        a = w.with_axes(a, (*a.dims, w.one))
     if len(b.dims) > 2:
         b = w.with_axes(b, b.dims[: 1 if vector else 2])
     elif len(b.dims) == 2 and vector:
         b = w.with_axes(b, b.dims[:1])
     elif len(b.dims) == 1 and not vector:
-        b = w.with_axes(b, (*b.dims, one))
+        b = w.with_axes(b, (*b.dims, w.one))
     if vector and a.lead:  # as a row of a matrix for each matrix
-        row = w.lifted(b._replace(dims=(*b.dims, one), name=w.add("Unsqueeze", b.name, w.ints(-2))), 2, has_batch)
+        row = w.lifted(b._replace(dims=(*b.dims, w.one), name=w.add("Unsqueeze", b.name, w.ints(-2))), 2, has_batch)
         return w.add("Squeeze", w.add("MatMul", row, w.lifted(a, 2, has_batch)), w.ints(-2))
     return w.add("MatMul", w.lifted(b, len(b.dims), has_batch), w.lifted(a, 2, has_batch))
 
@@ -40,13 +39,12 @@ def matmul(w: Writer, step: Step, args: list[Value]) -> str:
 def affine(w: Writer, step: Step, args: list[Value]) -> Value:
     """b + W1 x1 + W2 x2 + ..."""
     vector = len(step.dims) == 1
-    b = args[0]
-    total = w.with_axes(b, b.dims[: len(step.dims)])
+    terms = []
     for weight, x in zip(args[1::2], args[2::2]):
         batch = weight.batch if weight.has_batch else x.batch
-        term = Value(product(w, weight, x, vector), step.dims, batch, weight.each or x.each)
-        total = w.combine("Add", term, total)
-    return total
+        terms.append(Value(product(w, weight, x, vector), step.dims, batch, weight.each or x.each))
+    b = args[0]
+    return w.total([*terms, w.with_axes(b, b.dims[: len(step.dims)])])
 
 
 @converts("affine_transform")
@@ -58,10 +56,9 @@ def affine_transform(w: Writer, step: Step, args: list[Value]) -> Value:
 def batched_matmul(w: Writer, step: Step, args: list[Value]) -> str:
     flags, axes = w.whole(0), len(step.dims)
     has_batch = not sizes.is_one(step.batch)
-    one = tuple(1 for _ in step.batch)
     names = []
     for k, x in enumerate(args):
-        x = w.with_axes(x, (*x.dims, *[one] * (2 - len(x.dims))))
+        x = w.with_axes(x, (*x.dims, *[w.one] * (2 - len(x.dims))))
         if flags >> k & 1:
             order = list(range(x.rank))
             x = x._replace(name=w.transpose(x.name, [*order[:-2], order[-1], order[-2]]))
@@ -165,10 +162,8 @@ def tree_lstm_c(w: Writer, step: Step, args: list[Value]) -> Value:
     all_gates, *cells = (w.flat(x) for x in args)
     size = _known(w, step.dims[0])
     i, _, g, *forget = (row_block(w, all_gates, k, size) for k in range(3 + len(cells)))
-    found = w.combine("Mul", i, g)
-    for f, c in zip(forget, cells):
-        found = write(w, "sum + f * c", sum=found, f=f, c=c)
-    return fitted(w, step, found)
+    pairs = zip([i, *forget], [g, *cells])
+    return fitted(w, step, w.total([w.combine("Mul", *both) for both in pairs]))
 
 
 # ---- contractions

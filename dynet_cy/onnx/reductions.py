@@ -203,7 +203,7 @@ def restricted(w: Writer, step: Step, args: list[Value]) -> str:
     chosen = w.picked(step.item_count, False) if sizes.is_one(step.batch) else _shared(w, step)
     spots = w.add("OneHot", chosen.name, w.size(x.dims[0]), w.constant([0, 1]), axis=-1)
     spots = w.add("ReduceMax", spots, w.ints(-2), keepdims=0)
-    kept = Value(spots, x.dims, tuple(1 for _ in x.batch), chosen.each)
+    kept = Value(spots, x.dims, w.one, chosen.each)
     mask = w.add("Greater", w.lifted(kept, 1, x.has_batch), w.constant(0))
     found = w.add("LogSoftmax", w.add("Where", mask, x.name, w.constant(-np.inf)), axis=-1)
     return found if len(step.dims) == 1 else w.to(found, x.each or chosen.each, step.dims, step.batch)
@@ -231,7 +231,7 @@ def logsumexp(w: Writer, step: Step, args: list[Value]) -> str:
 @converts("sparsemax")
 def sparsemax(w: Writer, step: Step, args: list[Value]) -> str:
     """Martins and Astudillo, "From softmax to sparsemax", 2016, algorithm 1."""
-    x = args[0] if args[0].dims else w.with_axes(args[0], [tuple(1 for _ in args[0].batch)])
+    x = args[0] if args[0].dims else w.with_axes(args[0], [w.one])
     n = w.size(x.dims[0])
     w.add("TopK", x.name, n, outputs=2, axis=-1, largest=1, sorted=1)
     falling = w.nodes[-1].output[0]
@@ -251,56 +251,47 @@ def sparsemax(w: Writer, step: Step, args: list[Value]) -> str:
 # ---- classes: losses with the index of the true one
 
 
-def classes(w: Writer, step: Step, x: Value, lines: Size | None) -> tuple[str, str, bool]:
-    """The scores, and a tensor of booleans that marks the true class, both with the classes along the last axis."""
-    count = tuple(1 for _ in step.batch) if lines is None else lines
+def classes(w: Writer, step: Step, x: Value, lines: Size | None) -> Value:
+    """1 at the true class, 0 at others: in the shape of x, which has the classes along its first axis."""
     has_batch = not sizes.is_one(step.batch)
-    true = w.picked(count, has_batch)
+    true = w.picked(w.one if lines is None else lines, has_batch)
     places = w.add("OneHot", true.name, w.size(x.dims[0]), w.constant([0, 1]), axis=-1)  # [.., count, classes]
-    each = x.each or true.each
     if lines is None:
         places = w.add("Squeeze", places, w.ints(-2))
-    there = Value(places, x.dims, step.batch, true.each)
-    name = w.lifted(x, len(x.dims), has_batch)
-    return name, w.add("Greater", w.lifted(there, len(x.dims), has_batch), w.constant(0)), each
+    return Value(places, x.dims, step.batch, true.each)
+
+
+def losses(w: Writer, step: Step, x: Value, true: Value) -> Value:
+    logs = x._replace(name=w.add("LogSoftmax", x.name, axis=-1))
+    found = write(w, "SEL(true > 0, 0 - logs, 0)", true=true, logs=logs)
+    return found._replace(name=summed(w, found), dims=step.dims)
 
 
 @converts("pickneglogsoftmax")
 def pickneglogsoftmax(w: Writer, step: Step, args: list[Value]) -> Value:
-    scores, true, each = classes(w, step, w.flat(args[0]), None)
-    logs = w.add("Where", true, w.add("LogSoftmax", scores, axis=-1), w.constant(0))
-    found = w.add("Neg", reduce(w, "ReduceSum", logs, [-1], keep=True))
-    return Value(found, step.dims, step.batch, each)
+    x = w.flat(args[0])
+    return losses(w, step, x, classes(w, step, x, None))
 
 
 @converts("pickneglogsoftmax_at")
 def pickneglogsoftmax_at(w: Writer, step: Step, args: list[Value]) -> Value:
     x = w.flat(args[0])
-    one = tuple(1 for _ in step.batch)
-    spots = w.add("Squeeze", w.hot(w.with_axes(args[1], [one]), x.dims[0]), w.ints(-2))
-    true = args[1]._replace(name=spots, dims=x.dims)
-    has_batch = x.has_batch or true.has_batch
-    logs = w.add("LogSoftmax", w.lifted(x, 1, has_batch), axis=-1)
-    mask = w.add("Greater", w.lifted(true, 1, has_batch), w.constant(0))
-    found = reduce(w, "ReduceSum", w.add("Where", mask, logs, w.constant(0)), [-1], keep=True)
-    return Value(w.add("Neg", found), step.dims, step.batch, x.each or true.each)
+    spots = w.add("Squeeze", w.hot(w.with_axes(args[1], [w.one]), x.dims[0]), w.ints(-2))
+    return losses(w, step, x, args[1]._replace(name=spots, dims=x.dims))
 
 
 @converts("hinge", "hinge_dim")
 def hinge(w: Writer, step: Step, args: list[Value]) -> Value:
-    x, lines = args[0], None
-    if step.op == "hinge":
-        x = w.flat(x)
-    elif w.whole(1):
+    x = w.flat(args[0]) if step.op == "hinge" else args[0]
+    if step.op == "hinge_dim" and w.whole(1):
         order = list(range(x.rank))
         x = x._replace(name=w.transpose(x.name, [*order[:-2], order[-1], order[-2]]), dims=(x.dims[1], x.dims[0]))
     lines = None if step.op == "hinge" else x.dims[1]
-    scores, true, each = classes(w, step, x, lines)
-    zero = w.constant(0)
-    bar = reduce(w, "ReduceSum", w.add("Where", true, scores, zero), [-1], keep=True)
-    over = w.add("Relu", w.add("Add", w.add("Sub", scores, bar), w.constant(w.number(0))))
-    others = w.add("Where", true, zero, over)
-    return Value(reduce(w, "ReduceSum", others, [-1], keep=lines is None), step.dims, step.batch, each)
+    true = classes(w, step, x, lines)
+    bar = write(w, "SEL(true > 0, x, 0)", true=true, x=x)
+    bar = bar._replace(name=summed(w, bar), dims=(w.one, *bar.dims[1:]))
+    others = write(w, "SEL(true > 0, 0, RELU(x - bar + margin))", true=true, x=x, bar=bar, margin=w.number(0))
+    return others._replace(name=reduce(w, "ReduceSum", others.name, [-1], keep=lines is None), dims=step.dims)
 
 
 # ---- losses
@@ -394,13 +385,13 @@ def weight_norm(w: Writer, step: Step, args: list[Value]) -> Value:
 
 @converts("batch_moments")
 def batch_moments(w: Writer, step: Step, args: list[Value]) -> str:
-    """Mean and variance over all axes but one, and over the batch of the expression."""
+    """Mean and variance over all axes but w.one, and over the batch of the expression."""
     x, axis = args[0], w.whole(0)
     axes = [-d - 1 for d in range(len(x.dims)) if d != axis]
     axes += [-len(x.dims) - 1] if x.has_batch else []
     mean, variance = reduce(w, "ReduceMean", x.name, axes, keep=True), centered(w, x, axes)[1].name
-    channels = x.dims[axis] if x.dims else tuple(1 for _ in x.batch)
-    rows = [w.reshape(part, x.each, [tuple(1 for _ in x.batch), channels]) for part in (mean, variance)]
+    channels = x.dims[axis] if x.dims else w.one
+    rows = [w.reshape(part, x.each, [w.one, channels]) for part in (mean, variance)]
     return w.add("Concat", *rows, axis=-2)
 
 

@@ -8,6 +8,7 @@ differ from example to example.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -321,6 +322,9 @@ class Writer:
         batch = next((x.batch for x in xs if x.has_batch), xs[0].batch)
         return Value(name, dims, batch, any(x.each for x in xs))
 
+    def total(self, xs: Sequence[Value]) -> Value:
+        return functools.reduce(lambda x, y: self.combine("Add", x, y), xs)
+
     def together(self, xs: Sequence[Value], axes: int) -> tuple[list[str], bool, bool]:
         """Tensors with the same axes, including those of examples and of the batch, as Concat needs them. Also whether
         there are axes for examples and for the batch."""
@@ -351,12 +355,6 @@ class Writer:
             return x.name
         ones = self.ints(1)
         return self.add("Slice", x.name, self.ints(start), self.ints(start + count), self.ints(-1), ones)
-
-    def sum(self, names: Sequence[str]) -> str:
-        total = names[0]
-        for name in names[1:]:
-            total = self.add("Add", total, name)
-        return total
 
     # ---- indices
 
