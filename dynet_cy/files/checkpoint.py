@@ -461,13 +461,8 @@ def stored_state(path: FileName) -> dict[str, Any]:
         FileNotFoundError: there is no such file.
         ModelFileError: the file is cut off or something else.
     """
-    with opened(path, "a checkpoint of save_safetensors") as file:
-        beginning = file.read(_BEGINNING)
-    try:
-        with safe_open(os.fspath(path), "numpy") as file:
-            return _Checkpoint(path, file).state
-    except SafetensorError as error:
-        raise _not_safetensors(path, beginning, error) from error
+    with _opened(path) as checkpoint:
+        return checkpoint.state
 
 
 _BEGINNING = 64  # bytes that tell formats apart
