@@ -248,7 +248,9 @@ class Restorable:
     def _settings(self) -> dict[str, Any]:
         """All attributes, as plain data, except the collection, the state of the rule, backend and reducer."""
         wait_for_updates(self)
-        settings = {name: getattr(self, name) for name in (*self._kept, *[name for _, name in self._constants_read])}
+        cls = type(self)
+        names = *cls._saved_fields, *[name for _, name in cls._constants_read]
+        settings = {name: getattr(self, name) for name in names}
         settings.update((name, value) for name, value in self.__dict__.items() if name != "_backend")
         settings["_groups"] = [group._state() for group in self._groups]
         if self._pace is not None:
@@ -712,7 +714,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable, TrainerFields):
     _constants = {}             # for each constant of the rule (b1, b2, eps): the trainer's attribute that holds it
     _constants_read = ()        # the same as pairs of a number and an attribute, see `check_constants`
     _backend: Backend = HostBackend()
-    _kept = (                   # fields that are settings or state of the trainer
+    _saved_fields = (           # fields that are settings or state of the trainer
         "_learning_rate", "_clip_threshold", "_sparse", "_steps", "_decay_due", "_clips", "_updates", "_skipped",
         "_average")
 
