@@ -106,9 +106,13 @@ class Stream(threading.Thread):
                 self.forward()
         except OSError as error:  # the reader of the output has ended, or a disk is full
             self.failure = f"cannot write what workers write: {error}"
-        self.source.close()
-        if self.log is not None:
-            self.log.close()
+
+    def close(self) -> None:
+        """Close the pipe and the file, unless a process that has left the job still writes to them."""
+        if not self.is_alive():
+            self.source.close()
+            if self.log is not None:
+                self.log.close()
 
     def forward(self) -> None:
         """Forward what has been written, once there is something."""
@@ -372,6 +376,8 @@ class Job:
             elif time.monotonic() > until:
                 break
         self._wait(0)
+        for stream in self._streams():
+            stream.close()
 
 
 class MPIJob(Job):
