@@ -10,7 +10,7 @@ The variable ``DYNET_CY_LAUNCH`` passes settings to the workers, as words ``name
 - ``rank``, ``size``, ``mode`` ("sync" or "async"), ``backend`` ("shared" or "mpi")
 - ``parent``: the launcher's process
 - ``fd``: descriptor of the shared memory (backend "shared")
-- ``progress``, ``token``: where to record updates, if the job may be restarted; see `dynet_cy.parallel.progress`
+- ``progress``, ``token``: where to record updates, if the job may be restarted
 
 ``DYNET_CY_RESTART_COUNT`` has the number of restarts of the job.
 """
@@ -20,38 +20,32 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dynet_cy import config
 from dynet_cy.parallel import mpirun
-from dynet_cy.parallel.board import cores
-from dynet_cy.parallel.job import Job
-from dynet_cy.parallel.mpijob import MPIJob
+from dynet_cy.parallel.job import LocalJob, MPIJob
+from dynet_cy.parallel.start import cores
 from dynet_cy.parallel.supervise import Ending, Logs, Start, supervise
-from dynet_cy.parallel.worker import environment, hash_seed
 
 __all__ = ["main"]
 
 
-def _processes(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("at least 1 process is needed")
+def _at_least(kind: Callable[[str], float], least: float, message: str) -> Callable[[str], float]:
+    """A function that reads a number of an option."""
+
+    def number(text: str) -> float:
+        value = kind(text)
+        if not value >= least:
+            raise argparse.ArgumentTypeError(message)
+        return value
+
     return number
 
 
-def _restarts(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError("the number of restarts must be at least 0")
-    return number
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not seconds >= 0:
-        raise argparse.ArgumentTypeError("seconds must be at least 0")
-    return seconds
+_processes = _at_least(int, 1, "at least 1 process is needed")
+_restarts = _at_least(int, 0, "the number of restarts must be at least 0")
+_seconds = _at_least(float, 0, "seconds must be at least 0")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -136,26 +130,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not command:
         parse.error("which program?")
     logs = Logs(options.log_dir) if options.log_dir is not None else None
-    if options.backend == "mpi":
-        arguments = command, options.processes, options.mode, options.timeout, options.mpi
+    # Sets of strings have the same order in all processes and all starts.
+    hash_seed = os.environ.get("PYTHONHASHSEED", str(int.from_bytes(os.urandom(4), "big")))
+    over_mpi = options.backend == "mpi"
+    if over_mpi:
         try:
-            words = mpirun.command(*arguments, hash_seed=hash_seed())
+            words = mpirun.command(
+                command, options.processes, options.mode, options.timeout, options.mpi, hash_seed=hash_seed
+            )
         except FileNotFoundError as error:
             parse.error(str(error))
         sys.stdout.flush()
-        if options.max_restarts or logs is not None:
-            job = MPIJob(*arguments)
-            return supervise(job.run, options.max_restarts, options.restart_delay, logs, anywhere=True)
-        os.execvp(words[0], words)
-    if options.mpi is not None:
+        if not options.max_restarts and logs is None:
+            os.execvp(words[0], words)
+    elif options.mpi is not None:
         parse.error("--mpi is for --backend mpi")
-    processes = options.processes or cores()
-    variables = environment(processes)
+    processes = options.processes or (None if over_mpi else cores())
 
     def run(start: Start) -> Ending:
-        return Job(command, variables, start, processes, options.mode, options.timeout).run()
+        kind = MPIJob if over_mpi else LocalJob
+        return kind(start, command, hash_seed, processes, options.mode, options.timeout, options.mpi).run()
 
-    return supervise(run, options.max_restarts, options.restart_delay, logs)
+    return supervise(run, options.max_restarts, options.restart_delay, logs, anywhere=over_mpi)
 
 
 if __name__ == "__main__":

@@ -163,9 +163,13 @@ def functions(file: str, kind: str, table: str) -> Iterator[str]:
 
 
 def formulas() -> Iterator[str]:
-    """The formula of each row of unary.def, in Python syntax, for ONNX files."""
-    for row in rows("unary.def"):
-        yield f'    "{row.name}": "{in_python(split(row.rest)[0])}",'
+    """The formula of each op of unary.def and binary.def, in Python syntax, for ONNX files."""
+    for row in [row for file in ("unary.def", "binary.def") for row in rows(file) if row.kind in ("UNARY", "BINARY")]:
+        line = f'    "{row.name}": "{in_python(split(row.rest)[0])}",'
+        if len(line) <= WIDTH:
+            yield line
+        else:
+            yield from [f'    "{row.name}": (', *literal(in_python(split(row.rest)[0])), "    ),"]
 
 
 def in_python(formula: str) -> str:
@@ -183,18 +187,18 @@ def derivatives(*kinds: str) -> Iterator[str]:
         if len(line) <= WIDTH:
             yield line
         else:
-            yield from [f'    "{row.name}": (', *[line for part in parts for line in literal(part)], "    ),"]
+            yield from [f'    "{row.name}": (', *[line for part in parts for line in literal(part, ",")], "    ),"]
 
 
 def in_quotes(text: str) -> str:
     return f'"{text}"'
 
 
-def literal(text: str) -> list[str]:
-    """The lines of a string in a tuple; a long one is several literals."""
+def literal(text: str, end: str = "") -> list[str]:
+    """The lines of a string within parentheses; a long one is several literals."""
     pieces = textwrap.wrap(text, WIDTH - 12)
     lines = [f"        {in_quotes(piece + ' ')}" for piece in pieces[:-1]]
-    return [*lines, f"        {in_quotes(pieces[-1])},"]
+    return [*lines, f"        {in_quotes(pieces[-1])}{end}"]
 
 
 # ---- the table of kernels for Cython ------------------------------------------------------

@@ -82,6 +82,7 @@ RANDOM = record(
 # Settings of trainers; others, such as those of derived classes, are compared with what the trainer has.
 _UNIT = Schema("a number from 0 to 1", lambda x, place: SIZE.holds(x, place) and x <= 1)
 _BELOW_ONE = Schema("a number from 0 to below 1", lambda x, place: SIZE.holds(x, place) and x < 1)
+_TALLY = between(-1 << 63, (1 << 63) - 1)
 _AVERAGE = {"beta": maybe(_BELOW_ONE), "frequency": between(1, 1 << 62), "updates": COUNT, "values": COUNT}
 _GROUP = {"learning_rate": maybe(NUMBER), "weight_decay": maybe(SHARE), "clip_threshold": maybe(SIZE)}
 _SETTINGS: dict[str, Schema] = {
@@ -90,18 +91,18 @@ _SETTINGS: dict[str, Schema] = {
     "_beta_2": _BELOW_ONE,
     "_bounds": pair(NUMBER, NUMBER),
     "_clip_threshold": SIZE,
-    "_clips": WHOLE,
+    "_clips": _TALLY,
     "_decay_due": _UNIT,
     "_groups": every(record({**_GROUP, "names": every(TEXT), "decay_due": _UNIT})),
     "_iteration": COUNT,
     "_learning_rate": NUMBER,
     "_schedule": record({"schedule": TEXT, "begun": COUNT, "values": mapping(ANY)}),
-    "_skipped": WHOLE,
+    "_skipped": _TALLY,
     "_sparse": FLAG,
     "_step_size": Schema("a number greater than 0", lambda x, place: NUMBER.holds(x, place) and x > 0),
     "_steps": COUNT,
     "_swapped": one_of("", "kept", "lost"),
-    "_updates": WHOLE,
+    "_updates": _TALLY,
     "_weight_decay": SHARE,
 }
 _TRAINER = record(
@@ -461,13 +462,8 @@ def stored_state(path: FileName) -> dict[str, Any]:
         FileNotFoundError: there is no such file.
         ModelFileError: the file is cut off or something else.
     """
-    with opened(path, "a checkpoint of save_safetensors") as file:
-        beginning = file.read(_BEGINNING)
-    try:
-        with safe_open(os.fspath(path), "numpy") as file:
-            return _Checkpoint(path, file).state
-    except SafetensorError as error:
-        raise _not_safetensors(path, beginning, error) from error
+    with _opened(path) as checkpoint:
+        return checkpoint.state
 
 
 _BEGINNING = 64  # bytes that tell formats apart

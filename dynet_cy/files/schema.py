@@ -92,14 +92,20 @@ def every(schema: Schema, least: int = 0) -> Schema:
 def pair(first: Schema, second: Schema) -> Schema:
     """A list of two."""
 
+    return _list_of(f"a list of {first.what} and {second.what}", first, second)
+
+
+def _list_of(what: str, *schemas: Schema) -> Schema:
+    """A list of as many values."""
+
     def holds(x: Any, place: str) -> bool:
-        if type(x) is not list or len(x) != 2:
+        if type(x) is not list or len(x) != len(schemas):
             return False
-        check(x[0], first, f"{place}[0]")
-        check(x[1], second, f"{place}[1]")
+        for i, (item, schema) in enumerate(zip(x, schemas)):
+            check(item, schema, f"{place}[{i}]")
         return True
 
-    return Schema(f"a list of {first.what} and {second.what}", holds)
+    return Schema(what, holds)
 
 
 def mapping(schema: Schema) -> Schema:

@@ -12,7 +12,7 @@ from dynet_cy.onnx.writer import Value, Writer
 
 def heads_of(w: Writer, x: Value, heads: int) -> Value:
     """A matrix split by rows into one for each head."""
-    columns: Size = x.dims[1] if len(x.dims) > 1 else tuple(1 for _ in x.batch)
+    columns: Size = x.dims[1] if len(x.dims) > 1 else w.one
     rows = tuple(n // heads for n in x.dims[0])
     x = w.with_axes(x, (rows, tuple(heads for _ in x.batch), columns))
     order = [*range(x.lead), x.lead + 1, x.lead, x.lead + 2]

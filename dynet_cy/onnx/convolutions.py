@@ -16,8 +16,7 @@ from dynet_cy.onnx.writer import Value, Writer
 
 def images(w: Writer, x: Value, axes: int) -> tuple[str, bool]:
     """x with exactly one leading axis, as ONNX requires of images; and whether that axis was added."""
-    one = tuple(1 for _ in x.batch)
-    x = w.with_axes(x, (*x.dims, *[one] * (axes - len(x.dims))))
+    x = w.with_axes(x, (*x.dims, *[w.one] * (axes - len(x.dims))))
     if x.lead == 1:
         return x.name, False
     if x.lead == 0:
@@ -78,8 +77,7 @@ def set_pads(w: Writer, x: Value, window: Sequence[Size], how: dict[str, Any]) -
     reach = [(n[0] - 1) * dilation + 1 for n, dilation in zip(window, dilations)]
     if how.get("auto_pad") != "SAME_UPPER" or (dilations == [1, 1] and all(r >= s for r, s in zip(reach, strides))):
         return
-    one = tuple(1 for _ in x.batch)
-    columns_and_rows = [*x.dims, one, one][1::-1]
+    columns_and_rows = [*x.dims, w.one, w.one][1::-1]
     pads = [pads_of(w, *along) for along in zip(columns_and_rows, reach, strides)]
     how["auto_pad"] = "NOTSET"
     how["pads"] = [total // 2 for total in pads] + [total - total // 2 for total in pads]
@@ -98,9 +96,8 @@ def pads_of(w: Writer, size: Size, reach: int, stride: int) -> int:
 @converts("conv2d", "conv2d_bias")
 def conv2d(w: Writer, step: Step, args: list[Value]) -> str:
     x, made = images(w, args[0], 3)
-    one = tuple(1 for _ in step.batch)
     filters = shared(w, args[1], "filters")
-    filters = w.with_axes(filters, (*filters.dims, *[one] * (4 - len(filters.dims))))
+    filters = w.with_axes(filters, (*filters.dims, *[w.one] * (4 - len(filters.dims))))
     more = [w.flat(shared(w, b, "a bias")).name for b in args[2:]]
     how = geometry(w)
     set_pads(w, args[0], [filters.dims[1], filters.dims[0]], how)
@@ -111,9 +108,8 @@ def conv2d(w: Writer, step: Step, args: list[Value]) -> str:
 @converts("conv_transpose2d")
 def conv_transpose2d(w: Writer, step: Step, args: list[Value]) -> str:
     x, made = images(w, args[0], 3)
-    one = tuple(1 for _ in step.batch)
     filters = shared(w, args[1], "filters")
-    filters = w.with_axes(filters, (*filters.dims, *[one] * (4 - len(filters.dims))))
+    filters = w.with_axes(filters, (*filters.dims, *[w.one] * (4 - len(filters.dims))))
     how = geometry(w)
     if how.pop("auto_pad") != "VALID":  # the result has the size of x times the stride: crop what exceeds it
         reach = [
@@ -141,9 +137,7 @@ def pooling(w: Writer, step: Step, args: list[Value]) -> str:
 
 
 def from_pooling(w: Writer, step: Step, args: list[Value], found: str, made: bool) -> str:
-    found = from_images(
-        w, found, made, args[0].each, (*step.dims, *[tuple(1 for _ in step.batch)] * (3 - len(step.dims))), step.batch
-    )
+    found = from_images(w, found, made, args[0].each, (*step.dims, *[w.one] * (3 - len(step.dims))), step.batch)
     return found if len(step.dims) == 3 else w.to(found, args[0].each, step.dims, step.batch)
 
 
@@ -151,9 +145,8 @@ def from_pooling(w: Writer, step: Step, args: list[Value], found: str, made: boo
 def filter1d_narrow(w: Writer, step: Step, args: list[Value]) -> str:
     """A matrix is a line of columns, whose rows are channels."""
     x, made = images(w, args[0], 2)
-    one = tuple(1 for _ in step.batch)
     filters = shared(w, args[1], "filters")
-    filters = w.with_axes(filters, (*filters.dims, *[one] * (3 - len(filters.dims))))
+    filters = w.with_axes(filters, (*filters.dims, *[w.one] * (3 - len(filters.dims))))
     channels_first = w.transpose(x, [0, 2, 1])
     found = w.add("Conv", channels_first, w.transpose(filters.name, [0, 2, 1]), auto_pad="VALID")
     return from_images(w, w.transpose(found, [0, 2, 1]), made, args[0].each, step.dims, step.batch)
@@ -170,8 +163,7 @@ def windows(w: Writer, size: Size, count: Size) -> list[tuple[int, int]]:
 @converts("adaptive_avgpooling2d", "adaptive_maxpooling2d")
 def adaptive_pooling(w: Writer, step: Step, args: list[Value]) -> str:
     """Along rows, then along columns; means as products with a matrix."""
-    one = tuple(1 for _ in step.batch)
-    x = w.with_axes(args[0], (*args[0].dims, *[one] * (len(step.dims) - len(args[0].dims))))
+    x = w.with_axes(args[0], (*args[0].dims, *[w.one] * (len(step.dims) - len(args[0].dims))))
     name = x.name
     for axis in (0, 1):
         cuts = windows(w, x.dims[axis], step.dims[axis])

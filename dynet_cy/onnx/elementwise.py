@@ -2,51 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
-
 import numpy as np
 
-from dynet_cy.onnx.converters import CONVERTERS, NOT_EXPORTABLE, Converter, converts
+from dynet_cy.onnx.converters import CONVERTERS, NOT_EXPORTABLE, converts
 from dynet_cy.onnx.formulas import FORMULAS, can_write, write
 from dynet_cy.onnx.tracing import Step
 from dynet_cy.onnx.writer import Value, Writer
 
-# ONNX operators that do the same.
-_SAME = {
-    "negate": "Neg",
-    "tanh": "Tanh",
-    "exp": "Exp",
-    "log": "Log",
-    "logistic": "Sigmoid",
-    "softplus": "Softplus",
-    "rectify": "Relu",
-    "sqrt": "Sqrt",
-    "safe_sqrt": "Sqrt",
-    "abs": "Abs",
-    "softsign": "Softsign",
-    "erf": "Erf",
-    "sin": "Sin",
-    "cos": "Cos",
-    "tan": "Tan",
-    "asin": "Asin",
-    "acos": "Acos",
-    "atan": "Atan",
-    "sinh": "Sinh",
-    "cosh": "Cosh",
-    "asinh": "Asinh",
-    "acosh": "Acosh",
-    "atanh": "Atanh",
-    "floor": "Floor",
-    "ceil": "Ceil",
-    "floor_straight_through": "Floor",
-    "ceil_straight_through": "Ceil",
+# Formulas that ONNX needs fewer operators for, or that its operators get right. It rounds halves to even numbers.
+_ROUND = "SIGN(x) * (FLOOR(ABS(x)) + SEL(ABS(x) - FLOOR(ABS(x)) >= 0.5, 1, 0))"
+_OWN = {
+    "negate": "NEG(x)",
+    "rectify": "RELU(x)",
+    "softsign": "SOFTSIGN(x)",
+    "selu": "SELU(x)",
+    "hard_tanh": "MIN(MAX(x, -1), 1)",
+    "round": _ROUND,
+    "round_straight_through": _ROUND,
+    "floor_straight_through": "FLOOR(x)",
+    "ceil_straight_through": "CEIL(x)",
+    "min_const": "MIN(x, p0)",
+    "max_const": "MAX(x, p0)",
+    "clip": "MIN(MAX(x, p0), p1)",
+    "huber": "MIN(ABS(x), p0) * (2 * ABS(x) - MIN(ABS(x), p0))",
+    "min": "MIN(a, b)",
+    "max": "MAX(a, b)",
+    "logit_loss": "RELU(a) - a * b + SOFTPLUS(0 - ABS(a))",
 }
+ROWS = {**FORMULAS, **_OWN}
 
 
-@converts(*_SAME)
-def same(w: Writer, step: Step, args: list[Value]) -> str:
-    return w.add(_SAME[step.op], args[0].name)
+def fitted(w: Writer, step: Step, x: Value) -> Value:
+    """A value in the shape of the step, which may have fewer trailing axes of size 1."""
+    return x._replace(dims=step.dims) if len(x.dims) == len(step.dims) else w.with_axes(x, step.dims)
 
 
 @converts("nobackprop", "flip_gradient", "scale_gradient", "to_device")
@@ -54,163 +42,28 @@ def identity(w: Writer, step: Step, args: list[Value]) -> str:
     return args[0].name
 
 
-F = TypeVar("F", bound=Callable[[Writer, str], str])
-
-
-def formula(*names: str) -> Callable[[F], F]:
-    """A function of a tensor that writes operations of these names."""
-
-    def put(write: F) -> F:
-        converts(*names)(lambda w, step, args: write(w, args[0].name))
-        return write
-
-    return put
-
-
-@formula("hard_tanh")
-def hard_tanh(w: Writer, x: str) -> str:
-    return w.add("Clip", x, w.constant(-1), w.constant(1))
-
-
-@formula("round", "round_straight_through")
-def rounded(w: Writer, x: str) -> str:
-    # Halves are rounded away from zero; ONNX rounds them to even numbers.
-    size = w.add("Abs", x)
-    whole = w.add("Floor", size)
-    up = w.add("GreaterOrEqual", w.add("Sub", size, whole), w.constant(0.5))
-    up = w.add("Cast", up, to=w.helper.TensorProto.FLOAT)
-    return w.add("Mul", w.add("Sign", x), w.add("Add", whole, up))
-
-
 @converts("elu", "leaky_relu")
 def with_alpha(w: Writer, step: Step, args: list[Value]) -> str:
     return w.add("Elu" if step.op == "elu" else "LeakyRelu", args[0].name, alpha=w.number(0))
 
 
-@converts("selu")
-def selu(w: Writer, step: Step, args: list[Value]) -> str:
-    return w.add("Selu", args[0].name, alpha=1.6732632423543772, gamma=1.0507009873554805)
-
-
-def from_formula(text: str) -> Converter:
-    """The converter of a function that is written as its kernel computes it."""
-
-    def converter(w: Writer, step: Step, args: list[Value]) -> str:
-        numbers = {name: w.constant(w.number(k)) for k, name in enumerate(("p0", "p1")) if name in text}
-        return write(w, text, {"x": args[0].name, **numbers})
-
-    return converter
-
-
-# Operators whose second argument is the constant of the node.
-_WITH_CONSTANT = {
-    "scale": "Mul",
-    "shift": "Add",
-    "pow_const": "Pow",
-    "min_const": "Min",
-    "max_const": "Max",
-}
-
-
-@converts(*_WITH_CONSTANT)
-def with_constant(w: Writer, step: Step, args: list[Value]) -> str:
-    return w.add(_WITH_CONSTANT[step.op], args[0].name, w.constant(w.number(0)))
-
-
-@converts("reciprocal_scale")
-def reciprocal_scale(w: Writer, step: Step, args: list[Value]) -> str:
-    return w.add("Div", w.constant(w.number(0)), args[0].name)
-
-
-@converts("clip")
-def clip(w: Writer, step: Step, args: list[Value]) -> str:
-    return w.add("Clip", args[0].name, w.constant(w.number(0)), w.constant(w.number(1)))
-
-
-def huber_of(w: Writer, x: str, c: float) -> str:
-    """x^2 up to c, c (2 |x| - c) beyond: with m = min(|x|, c), m (2 |x| - m)."""
-    size = w.add("Abs", x)
-    least = w.add("Min", size, w.constant(c))
-    return w.add("Mul", least, w.add("Sub", w.add("Mul", size, w.constant(2)), least))
-
-
-@converts("huber")
-def huber(w: Writer, step: Step, args: list[Value]) -> str:
-    return huber_of(w, args[0].name, w.number(0))
-
-
-_COMPARISONS = {
-    "less": "Less",
-    "less_equal": "LessOrEqual",
-    "greater": "Greater",
-    "greater_equal": "GreaterOrEqual",
-    "equal": "Equal",
-    "not_equal": "Equal",
-}
-
-
-def compared(w: Writer, name: str, a: str, b: str) -> str:
-    found = w.add(_COMPARISONS[name], a, b)
-    return w.add("Cast", w.add("Not", found) if name == "not_equal" else found, to=w.helper.TensorProto.FLOAT)
-
-
-@converts(*(f"{name}_const" for name in _COMPARISONS))
-def compared_const(w: Writer, step: Step, args: list[Value]) -> str:
-    return compared(w, step.op[: -len("_const")], args[0].name, w.constant(w.number(0)))
-
-
-# All other functions of one argument.
-for _name, _formula in FORMULAS.items():
-    if _name not in CONVERTERS and _name not in NOT_EXPORTABLE and can_write(_formula):
-        converts(_name)(from_formula(_formula))
-
-_BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "min": "Min", "max": "Max", "pow": "Pow"}
-
-
-def pair(w: Writer, step: Step, args: list[Value]) -> tuple[str, str]:
-    """Two tensors that broadcast as the expressions do."""
-    axes = max(len(x.dims) for x in args)
-    has_batch = any(x.has_batch for x in args)
-    a, b = (w.lifted(x, axes, has_batch) for x in args)
-    return a, b
-
-
-def broadcast(w: Writer, step: Step, args: list[Value], name: str) -> str:
-    """A result of `pair` in the shape of the step, which may have fewer trailing axes of size 1."""
-    axes = max(len(x.dims) for x in args)
-    return name if len(step.dims) == axes else w.to(name, any(x.each for x in args), step.dims, step.batch)
-
-
-@converts(*_BINARY)
-def binary(w: Writer, step: Step, args: list[Value]) -> str:
-    return broadcast(w, step, args, w.add(_BINARY[step.op], *pair(w, step, args)))
-
-
-@converts("less", "less_equal", "equal", "not_equal")
-def comparison(w: Writer, step: Step, args: list[Value]) -> str:
-    return broadcast(w, step, args, compared(w, step.op, *pair(w, step, args)))
-
-
-@converts("prelu")
-def prelu(w: Writer, step: Step, args: list[Value]) -> str:
-    a, b = pair(w, step, args)
-    return broadcast(w, step, args, w.add("Where", w.add("Greater", a, w.constant(0)), a, w.add("Mul", b, a)))
-
-
-@converts("logit_loss")
-def logit_loss(w: Writer, step: Step, args: list[Value]) -> str:
-    """max(a, 0) - a b + log(1 + e^-|a|)."""
-    a, b = pair(w, step, args)
-    linear = w.add("Sub", w.add("Relu", a), w.add("Mul", a, b))
-    return broadcast(w, step, args, w.add("Add", linear, w.add("Softplus", w.add("Neg", w.add("Abs", a)))))
-
-
 @converts("where_true", "where_false")
-def where(w: Writer, step: Step, args: list[Value]) -> str:
-    a, b = pair(w, step, args)
-    is_zero, zero = w.add("Equal", b, w.constant(0)), w.constant(0, np.int32 if step.integers else np.float32)
+def where(w: Writer, step: Step, args: list[Value]) -> Value:
+    a, b = args
+    zero = Value(w.constant(0, np.int32 if step.integers else np.float32), (), w.one, False)
     chosen = (zero, a) if step.op == "where_true" else (a, zero)
-    return broadcast(w, step, args, w.add("Where", is_zero, *chosen))
+    return fitted(w, step, w.combine("Where", write(w, "b == 0", b=b), *chosen))
+
+
+def of_row(w: Writer, step: Step, args: list[Value]) -> Value:
+    """An operation by its row: of one argument x, or of two, a and b, and the constants of the node."""
+    formula = ROWS[step.op]
+    values: dict[str, Value | float] = dict(zip("x" if len(args) == 1 else "ab", args))
+    values.update((f"p{k}", w.number(k)) for k in (0, 1) if f"p{k}" in formula)
+    return fitted(w, step, write(w, formula, **values))
+
+
+converts(*[op for op in ROWS if op not in {*CONVERTERS, *NOT_EXPORTABLE} and can_write(ROWS[op])])(of_row)
 
 
 # ---- integers: int32 in files too
@@ -226,55 +79,55 @@ def to_int(w: Writer, step: Step, args: list[Value]) -> str:
     return w.add("Cast", args[0].name, to=w.helper.TensorProto.INT32)
 
 
-_OF_INTEGERS = {"int_add": "Add", "int_sub": "Sub", "int_mul": "Mul", "int_min": "Min", "int_max": "Max"}
+_OF_INTEGERS = {
+    "int_add": "a + b",
+    "int_sub": "a - b",
+    "int_mul": "a * b",
+    "int_min": "MIN(a, b)",
+    "int_max": "MAX(a, b)",
+    "int_less": "a < b",
+    "int_less_equal": "a <= b",
+    "int_equal": "a == b",
+    "int_not_equal": "a != b",
+}
 
 
-def integers(w: Writer, step: Step, args: list[Value]) -> tuple[str, str]:
+def integers(w: Writer, step: Step, args: list[Value]) -> dict[str, Value]:
     """The two arguments, of which one may be a constant: attribute 0 says which."""
-    if len(args) == 2:
-        return pair(w, step, args)
-    word = w.whole(1)
-    constant = w.constant(word - (1 << 32) if word >= 1 << 31 else word, np.int32)
-    return (constant, args[0].name) if w.whole(0) == 1 else (args[0].name, constant)
+    if len(args) == 1:
+        word = w.whole(1)
+        constant = w.constant(word - (1 << 32) if word >= 1 << 31 else word, np.int32)
+        args = [*args, Value(constant, (), w.one, False)]
+        args = args[::-1] if w.whole(0) == 1 else args
+    return {"a": args[0], "b": args[1]}
 
 
 @converts(*_OF_INTEGERS)
-def of_integers(w: Writer, step: Step, args: list[Value]) -> str:
-    return broadcast(w, step, args, w.add(_OF_INTEGERS[step.op], *integers(w, step, args)))
+def of_integers(w: Writer, step: Step, args: list[Value]) -> Value:
+    found = write(w, _OF_INTEGERS[step.op], **integers(w, step, args))
+    if not step.integers:
+        found = found._replace(name=w.add("Cast", found.name, to=w.helper.TensorProto.FLOAT))
+    return fitted(w, step, found)
 
 
-def divided(w: Writer, step: Step, args: list[Value]) -> tuple[str, str, str]:
-    """The quotient, the remainder, and where the divisor is 0: there runtimes cannot divide, and the remainder is 0."""
-    a, b = integers(w, step, args)
-    zero = w.add("Equal", b, w.constant(0, np.int32))
-    b = w.add("Where", zero, w.constant(1, np.int32), b)
-    remainder = w.add("Mod", a, b, fmod=0)
-    return w.add("Div", w.add("Sub", a, remainder), b), remainder, zero
-
-
-@converts("int_remainder")
-def int_remainder(w: Writer, step: Step, args: list[Value]) -> str:
-    _, found, _ = divided(w, step, args)
-    return broadcast(w, step, args, found)
-
-
-@converts("int_floor_divide")
-def int_floor_divide(w: Writer, step: Step, args: list[Value]) -> str:
-    """ONNX drops the fraction; without the remainder, the quotient has none."""
-    found, _, zero = divided(w, step, args)
-    return broadcast(w, step, args, w.add("Where", zero, w.constant(0, np.int32), found))
-
-
-@converts("int_less", "int_less_equal", "int_equal", "int_not_equal")
-def comparison_of_integers(w: Writer, step: Step, args: list[Value]) -> str:
-    return broadcast(w, step, args, compared(w, step.op[len("int_") :], *integers(w, step, args)))
+@converts("int_remainder", "int_floor_divide")
+def divided(w: Writer, step: Step, args: list[Value]) -> Value:
+    """Where the divisor is 0, runtimes cannot divide, and the result is 0. ONNX drops the fraction of a quotient;
+    without the remainder, it has none."""
+    values = integers(w, step, args)
+    zero, one = (Value(w.constant(n, np.int32), (), w.one, False) for n in (0, 1))
+    by_zero = w.combine("Equal", values["b"], zero)
+    values["b"] = w.combine("Where", by_zero, one, values["b"])
+    remainder = w.combine("Mod", values["a"], values["b"])
+    if step.op == "int_remainder":
+        return fitted(w, step, remainder)
+    found = write(w, "(a - r) / b", **values, r=remainder)
+    return fitted(w, step, w.combine("Where", by_zero, zero, found))
 
 
 _MANY = {"esum": "Sum", "average": "Mean", "emax": "Max"}
 
 
 @converts(*_MANY)
-def many(w: Writer, step: Step, args: list[Value]) -> str:
-    has_batch = any(x.has_batch for x in args)
-    same_axes = [w.with_axes(x, step.dims) for x in args]
-    return w.add(_MANY[step.op], *[w.lifted(x, len(step.dims), has_batch) for x in same_axes])
+def many(w: Writer, step: Step, args: list[Value]) -> Value:
+    return w.combine(_MANY[step.op], *[w.with_axes(x, step.dims) for x in args])

@@ -1,16 +1,15 @@
 """Elementwise functions as ONNX operations, from the formulas of their kernels.
 
-The formulas come from the rows of `include/dynet_cy/unary.def`, with numbers instead of ``C(1.f)``. They consist of
-arithmetic, comparisons joined by ``&`` and ``|``, ``SEL(condition, a, b)`` and functions in upper case, applied to x
-and the constants p0 and p1.
+The formulas come from the rows of `unary.def` and `binary.def` in `include/dynet_cy`, with numbers instead of
+``C(1.f)``. They consist of arithmetic, comparisons joined by ``&`` and ``|``, ``SEL(condition, a, b)`` and functions in
+upper case, applied to x, or a and b, and the constants p0 and p1.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
 
-from dynet_cy.onnx.writer import Writer
+from dynet_cy.onnx.writer import Value, Writer
 from dynet_cy.ops.formulas import called, interpret
 
 __all__ = ["FORMULAS", "can_write", "write"]
@@ -72,6 +71,21 @@ FORMULAS = {
     "greater_equal_const": "SEL(x >= p0, 1, 0)",
     "equal_const": "SEL(x == p0, 1, 0)",
     "not_equal_const": "SEL(x != p0, 1, 0)",
+    "add": "a + b",
+    "sub": "a - b",
+    "mul": "a * b",
+    "div": "a / b",
+    "min": "SEL((a < b) | (a != a), a, b)",
+    "max": "SEL((a > b) | (a != a), a, b)",
+    "pow": "POW(a, b)",
+    "prelu": "SEL(a > 0, a, b * a)",
+    "less": "SEL(a < b, 1, 0)",
+    "less_equal": "SEL(a <= b, 1, 0)",
+    "equal": "SEL(a == b, 1, 0)",
+    "not_equal": "SEL(a != b, 1, 0)",
+    "where_true": "SEL(b != 0, a, 0)",
+    "where_false": "SEL(b != 0, 0, a)",
+    "logit_loss": "SEL(a > 0, SEL(b == 1, 0, (1 - b) * a), SEL(b == 0, 0, 0 - b * a)) + LOG1P(EXP(0 - ABS(a)))",
     # end of formulas
 }
 
@@ -100,6 +114,13 @@ _FUNCTIONS = {
     "ATANH": "Atanh",
     "FLOOR": "Floor",
     "CEIL": "Ceil",
+    "NEG": "Neg",
+    "SIGN": "Sign",
+    "SOFTSIGN": "Softsign",
+    "SELU": "Selu",
+    "RELU": "Relu",
+    "MIN": "Min",
+    "MAX": "Max",
 }
 _OPERATORS: dict[type, str] = {
     ast.Add: "Add",
@@ -116,18 +137,8 @@ _OPERATORS: dict[type, str] = {
 }
 
 
-def expm1(w: Writer, x: str) -> str:
-    """e^x - 1 = tanh(x/2) (e^x + 1), which is exact near 0 too."""
-    half = w.add("Tanh", w.add("Mul", x, w.constant(0.5)))
-    return w.add("Mul", half, w.add("Add", w.add("Exp", x), w.constant(1)))
-
-
-def log1p(w: Writer, x: str) -> str:
-    return w.add("Log", w.add("Add", x, w.constant(1)))
-
-
-# Functions without an ONNX operator of their own, composed of others.
-_COMPOSED = {"EXPM1": expm1, "LOG1P": log1p}
+# Functions without an ONNX operator of their own. e^x - 1 = tanh(x/2) (e^x + 1) is exact near 0 too.
+_COMPOSED = {"EXPM1": "TANH(0.5 * x) * (EXP(x) + 1)", "LOG1P": "LOG(1 + x)"}
 
 
 def can_write(formula: str) -> bool:
@@ -135,20 +146,24 @@ def can_write(formula: str) -> bool:
     return called(formula) <= {*_FUNCTIONS, *_COMPOSED}
 
 
-def write(w: Writer, formula: str, tensors: Mapping[str, str]) -> str:
+def write(w: Writer, formula: str, **values: Value | float) -> Value:
     """Add the operations of a formula.
 
     Args:
         w: the graph under construction.
         formula: a formula for which `can_write` is true.
-        tensors: the tensors of x and of the constants of the formula, by name.
-
-    Returns:
-        The name of the result.
+        values: the variables of the formula, whose shapes broadcast.
     """
 
-    def call(name: str, args: list[str]) -> str:
-        return _COMPOSED[name](w, *args) if name in _COMPOSED else w.add(_FUNCTIONS[name], *args)
+    def number(x: float) -> Value:
+        return Value(w.constant(x), (), w.one, False)
 
-    result: str = interpret(formula, tensors, w.constant, call, lambda kind, a, b: w.add(_OPERATORS[kind], a, b))
+    def call(name: str, args: list[Value]) -> Value:
+        return write(w, _COMPOSED[name], x=args[0]) if name in _COMPOSED else w.combine(_FUNCTIONS[name], *args)
+
+    def operate(kind: type, a: Value, b: Value) -> Value:
+        return w.combine("Not", operate(ast.Eq, a, b)) if kind is ast.NotEq else w.combine(_OPERATORS[kind], a, b)
+
+    names = {name: x if isinstance(x, Value) else number(x) for name, x in values.items()}
+    result: Value = interpret(formula, names, number, call, operate)
     return result

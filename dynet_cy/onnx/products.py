@@ -6,7 +6,8 @@ import numpy as np
 
 from dynet_cy.onnx import sizes
 from dynet_cy.onnx.converters import converts
-from dynet_cy.onnx.elementwise import pair
+from dynet_cy.onnx.elementwise import fitted
+from dynet_cy.onnx.formulas import write
 from dynet_cy.onnx.reductions import summed
 from dynet_cy.onnx.sizes import Size
 from dynet_cy.onnx.tracing import Step
@@ -16,17 +17,16 @@ from dynet_cy.onnx.writer import Value, Writer
 def product(w: Writer, a: Value, b: Value, vector: bool) -> str:
     """The product a b as a matrix or a vector; as the order of axes is reversed, b comes first."""
     has_batch = a.has_batch or b.has_batch
-    one = tuple(1 for _ in a.batch)
     if len(a.dims) == 1:
-        a = w.with_axes(a, (*a.dims, one))
+        a = w.with_axes(a, (*a.dims, w.one))
     if len(b.dims) > 2:
         b = w.with_axes(b, b.dims[: 1 if vector else 2])
     elif len(b.dims) == 2 and vector:
         b = w.with_axes(b, b.dims[:1])
     elif len(b.dims) == 1 and not vector:
-        b = w.with_axes(b, (*b.dims, one))
+        b = w.with_axes(b, (*b.dims, w.one))
     if vector and a.lead:  # as a row of a matrix for each matrix
-        row = w.lifted(b._replace(dims=(*b.dims, one), name=w.add("Unsqueeze", b.name, w.ints(-2))), 2, has_batch)
+        row = w.lifted(b._replace(dims=(*b.dims, w.one), name=w.add("Unsqueeze", b.name, w.ints(-2))), 2, has_batch)
         return w.add("Squeeze", w.add("MatMul", row, w.lifted(a, 2, has_batch)), w.ints(-2))
     return w.add("MatMul", w.lifted(b, len(b.dims), has_batch), w.lifted(a, 2, has_batch))
 
@@ -36,38 +36,29 @@ def matmul(w: Writer, step: Step, args: list[Value]) -> str:
     return product(w, args[0], args[1], len(step.dims) == 1)
 
 
-def affine(w: Writer, step: Step, args: list[Value]) -> str:
+def affine(w: Writer, step: Step, args: list[Value]) -> Value:
     """b + W1 x1 + W2 x2 + ..."""
-    has_batch = not sizes.is_one(step.batch)
     vector = len(step.dims) == 1
-    total = None
+    terms = []
     for weight, x in zip(args[1::2], args[2::2]):
-        term = product(w, weight, x, vector)
-        here = Value(term, step.dims, weight.batch if weight.has_batch else x.batch, weight.each or x.each)
-        term = w.lifted(here, len(step.dims), has_batch)
-        total = term if total is None else w.add("Add", total, term)
+        batch = weight.batch if weight.has_batch else x.batch
+        terms.append(Value(product(w, weight, x, vector), step.dims, batch, weight.each or x.each))
     b = args[0]
-    if vector and len(b.dims) > 1:
-        b = w.with_axes(b, b.dims[:1])
-    elif len(b.dims) > 2:
-        b = w.with_axes(b, b.dims[:2])
-    b_name = w.lifted(b, len(step.dims), has_batch)
-    return b.name if total is None else w.add("Add", total, b_name)
+    return w.total([*terms, w.with_axes(b, b.dims[: len(step.dims)])])
 
 
 @converts("affine_transform")
-def affine_transform(w: Writer, step: Step, args: list[Value]) -> str:
-    return args[0].name if len(args) == 1 else affine(w, step, args)
+def affine_transform(w: Writer, step: Step, args: list[Value]) -> Value:
+    return args[0] if len(args) == 1 else affine(w, step, args)
 
 
 @converts("batched_matmul")
 def batched_matmul(w: Writer, step: Step, args: list[Value]) -> str:
     flags, axes = w.whole(0), len(step.dims)
     has_batch = not sizes.is_one(step.batch)
-    one = tuple(1 for _ in step.batch)
     names = []
     for k, x in enumerate(args):
-        x = w.with_axes(x, (*x.dims, *[one] * (2 - len(x.dims))))
+        x = w.with_axes(x, (*x.dims, *[w.one] * (2 - len(x.dims))))
         if flags >> k & 1:
             order = list(range(x.rank))
             x = x._replace(name=w.transpose(x.name, [*order[:-2], order[-1], order[-2]]))
@@ -77,8 +68,7 @@ def batched_matmul(w: Writer, step: Step, args: list[Value]) -> str:
 
 @converts("dot_product", "trace_of_product")
 def dot_product(w: Writer, step: Step, args: list[Value]) -> str:
-    a, b = (w.flat(x) for x in args)
-    return summed(w, w.add("Mul", *pair(w, step, [a, b])))
+    return summed(w, w.combine("Mul", *[w.flat(x) for x in args]))
 
 
 # ---- recurrent cells
@@ -109,7 +99,7 @@ def lstm_gates(w: Writer, step: Step, args: list[Value]) -> str:
         start += count
     size = _known(w, vectors[2].dims[0])
     forget = w.constant(np.repeat([0, 1, 0, 0], size))
-    sums = w.add("Add", affine(w, step, vectors), forget)
+    sums = w.add("Add", affine(w, step, vectors).name, forget)
     return gates(w, sums, size, [(3, "Sigmoid"), (1, "Tanh")])
 
 
@@ -125,56 +115,36 @@ def row_block(w: Writer, x: Value, k: int, size: int) -> Value:
     return x._replace(name=w.part(x, k * size, size), dims=(tuple(size for _ in x.batch),))
 
 
-def multiplied(w: Writer, a: Value, b: Value, step: Step) -> Value:
-    name = w.add("Mul", *pair(w, step, [a, b]))
-    return Value(name, step.dims[:1], step.batch if a.has_batch or b.has_batch else a.batch, a.each or b.each)
-
-
-def added(w: Writer, terms: list[Value], step: Step) -> Value:
-    total = terms[0]
-    for term in terms[1:]:
-        name = w.add("Add", *pair(w, step, [total, term]))
-        batch = step.batch if total.has_batch or term.has_batch else total.batch
-        total = Value(name, total.dims, batch, total.each or term.each)
-    return total
-
-
-def finished(w: Writer, x: Value, step: Step) -> str:
-    """A vector in the shape of the step."""
-    return x.name if len(step.dims) == 1 else w.to(x.name, x.each, step.dims, step.batch)
-
-
 @converts("vanilla_lstm_c")
-def lstm_c(w: Writer, step: Step, args: list[Value]) -> str:
-    cell, all_gates = (w.flat(x) for x in args)
-    size = _known(w, cell.dims[0])
+def lstm_c(w: Writer, step: Step, args: list[Value]) -> Value:
+    c, all_gates = (w.flat(x) for x in args)
+    size = _known(w, c.dims[0])
     i, f, g = (row_block(w, all_gates, k, size) for k in (0, 1, 3))
-    return finished(w, added(w, [multiplied(w, f, cell, step), multiplied(w, i, g, step)], step), step)
+    return fitted(w, step, write(w, "f * c + i * g", f=f, c=c, i=i, g=g))
 
 
 @converts("vanilla_lstm_h", "tree_lstm_h")
-def lstm_h(w: Writer, step: Step, args: list[Value]) -> str:
-    cell, all_gates = (w.flat(x) for x in args)
-    o = row_block(w, all_gates, 2 if step.op == "vanilla_lstm_h" else 1, _known(w, cell.dims[0]))
-    return finished(w, multiplied(w, o, cell._replace(name=w.add("Tanh", cell.name)), step), step)
+def lstm_h(w: Writer, step: Step, args: list[Value]) -> Value:
+    c, all_gates = (w.flat(x) for x in args)
+    o = row_block(w, all_gates, 2 if step.op == "vanilla_lstm_h" else 1, _known(w, c.dims[0]))
+    return fitted(w, step, write(w, "o * TANH(c)", o=o, c=c))
 
 
 @converts("dropout_mask")
-def dropout_mask(w: Writer, step: Step, args: list[Value]) -> str:
+def dropout_mask(w: Writer, step: Step, args: list[Value]) -> Value:
     x, mask = (w.flat(a) for a in args)
     size, start = _known(w, x.dims[0]), w.whole(0)
     if sizes.constant(mask.dims[0]) != size:
         part = w.add("Slice", mask.name, w.ints(start), w.ints(start + size), w.ints(-1), w.ints(1))
         mask = mask._replace(name=part, dims=x.dims)
-    return finished(w, multiplied(w, x, mask, step), step)
+    return fitted(w, step, w.combine("Mul", x, mask))
 
 
 @converts("gated_affine")
 def gated_affine(w: Writer, step: Step, args: list[Value]) -> str:
     blocks, logistic, tanh = (w.whole(k) for k in range(3))
     plan = [(logistic, "Sigmoid"), (tanh, "Tanh"), (blocks - logistic - tanh, "Sigmoid")]
-    sums = affine_transform(w, step, args)
-    assert isinstance(sums, str)
+    sums = affine_transform(w, step, args).name
     used = [(n, operator) for n, operator in plan if n]
     if len(used) == 1:
         return w.add(used[0][1], sums)
@@ -182,56 +152,41 @@ def gated_affine(w: Writer, step: Step, args: list[Value]) -> str:
 
 
 @converts("gru_h")
-def gru_h(w: Writer, step: Step, args: list[Value]) -> str:
+def gru_h(w: Writer, step: Step, args: list[Value]) -> Value:
     h, z, g = (w.with_axes(x, step.dims) for x in args)
-    change = w.add("Sub", *pair(w, step, [g, h]))
-    part = Value(change, step.dims, step.batch if g.has_batch or h.has_batch else g.batch, g.each or h.each)
-    scaled = w.add("Mul", *pair(w, step, [z, part]))
-    moved = part._replace(
-        name=scaled, each=z.each or part.each, batch=step.batch if z.has_batch or part.has_batch else part.batch
-    )
-    return w.add("Add", *pair(w, step, [h, moved]))
+    return write(w, "h + z * (g - h)", h=h, z=z, g=g)
 
 
 @converts("tree_lstm_c")
-def tree_lstm_c(w: Writer, step: Step, args: list[Value]) -> str:
+def tree_lstm_c(w: Writer, step: Step, args: list[Value]) -> Value:
     all_gates, *cells = (w.flat(x) for x in args)
     size = _known(w, step.dims[0])
-    blocks = [row_block(w, all_gates, k, size) for k in range(3 + len(cells))]
-    terms = [multiplied(w, blocks[0], blocks[2], step)]
-    terms += [multiplied(w, blocks[3 + k], cell, step) for k, cell in enumerate(cells)]
-    return finished(w, added(w, terms, step), step)
+    i, _, g, *forget = (row_block(w, all_gates, k, size) for k in range(3 + len(cells)))
+    pairs = zip([i, *forget], [g, *cells])
+    return fitted(w, step, w.total([w.combine("Mul", *both) for both in pairs]))
 
 
 # ---- contractions
 
 
 @converts("contract3d_1d", "contract3d_1d_bias")
-def contract(w: Writer, step: Step, args: list[Value]) -> str:
+def contract(w: Writer, step: Step, args: list[Value]) -> Value:
     """z_ij = sum_k x_ijk y_k: the product of y and x as a matrix, which has k rows in the file."""
     x, y = args[0], w.flat(args[1])
-    has_batch = not sizes.is_one(step.batch)
     area = tuple(a * b for a, b in zip(*step.dims))
     x = w.with_axes(x, (area, y.dims[0]))
     name = product(w, x, y, True)
     z = w.with_axes(Value(name, (area,), x.batch if x.has_batch else y.batch, x.each or y.each), step.dims)
-    if len(args) == 2:
-        return z.name
-    return w.add("Add", w.lifted(z, 2, has_batch), w.lifted(w.with_axes(args[2], step.dims), 2, has_batch))
+    return z if len(args) == 2 else w.combine("Add", z, w.with_axes(args[2], step.dims))
 
 
 @converts("circ_conv", "circ_corr")
-def circular(w: Writer, step: Step, args: list[Value]) -> str:
+def circular(w: Writer, step: Step, args: list[Value]) -> Value:
     """sum_i u_i M_ik, where the rows of M are the rotations of v."""
     u, v = (w.flat(x) for x in args)
     n = _known(w, u.dims[0])
     i, k = np.arange(n)[:, None], np.arange(n)[None, :]
     places = (k - i if step.op == "circ_conv" else i + k) % n
     rotated = w.add("Gather", v.name, w.constant(places, np.int64), axis=-1)
-    return finished(
-        w,
-        Value(
-            product(w, Value(rotated, (u.dims[0],) * 2, v.batch, v.each), u, True), u.dims, step.batch, u.each or v.each
-        ),
-        step,
-    )
+    matrix = Value(rotated, (u.dims[0],) * 2, v.batch, v.each)
+    return fitted(w, step, Value(product(w, matrix, u, True), u.dims, step.batch, u.each or v.each))

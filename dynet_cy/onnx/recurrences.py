@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,11 +47,13 @@ class Kind(NamedTuple):
         operator: its name in ONNX.
         reset_after: whether a GRU multiplies by the reset gate after the product with the matrix.
         arrays: makes the operator's W, R and B of one direction from the values of the weights.
+        weights: their names in `STEPS`, in order; the last ones are absent in a first step without a state.
     """
 
     operator: str
     reset_after: bool
     arrays: Callable[[Sequence[Array]], tuple[Array, Array, Array]]
+    weights: str
 
 
 @dataclass
@@ -96,138 +99,70 @@ def _simple_arrays(weights: Sequence[Array]) -> tuple[Array, Array, Array]:
     return w_x, w_h, np.concatenate([b, np.zeros_like(b)])
 
 
-LSTM = Kind("LSTM", False, _lstm_arrays)
-GRU = Kind("GRU", False, _gru_arrays)
-GRU_RESET_AFTER = Kind("GRU", True, _reset_after_arrays)
-RNN = Kind("RNN", False, _simple_arrays)
+LSTM = Kind("LSTM", False, _lstm_arrays, "b W U")
+GRU = Kind("GRU", False, _gru_arrays, "bz Wz bg Wg Uz Ug br Wr Ur")
+GRU_RESET_AFTER = Kind("GRU", True, _reset_after_arrays, "bz Wz bg Wg cg br Wr Uz Ug Ur")
+RNN = Kind("RNN", False, _simple_arrays, "b W U")
 
 
 # ---- the steps
 
+# The steps of each kind, with a state before them or without, as operations of weights, the input x and the state h, c.
+STEPS = [
+    (kind, ast.parse(text, mode="eval").body)
+    for kind, text in (
+        (LSTM, "vanilla_lstm_c(c, vanilla_lstm_gates_projected(A(b, W, x), U, h))"),
+        (LSTM, "vanilla_lstm_c(c, vanilla_lstm_gates(b, U, h, W, x))"),
+        (GRU, "gru_h(h, S(A(bz, Wz, x), Uz, h), T(A(bg, Wg, x), Ug, mul(S(A(br, Wr, x), Ur, h), h)))"),
+        (GRU, "mul(S(A(bz, Wz, x)), T(A(bg, Wg, x)))"),
+        (
+            GRU_RESET_AFTER,
+            "gru_h(h, S(A(bz, Wz, x), Uz, h), tanh(add(A(bg, Wg, x), mul(S(A(br, Wr, x), Ur, h), A(cg, Ug, h)))))",
+        ),
+        (GRU_RESET_AFTER, "mul(S(A(bz, Wz, x)), tanh(add(A(bg, Wg, x), mul(S(A(br, Wr, x)), cg))))"),
+        (RNN, "T(A(b, W, x), U, h)"),
+        (RNN, "T(A(b, W, x))"),
+    )
+]
+
+# Short names of operations in steps, and what their attributes begin with.
+SHORT = {"A": ("affine_transform", ()), "S": ("gated_affine", (1, 1, 0)), "T": ("gated_affine", (1, 0, 1))}
+
 
 class _Graph:
-    """Nodes, and their patterns; a pattern that does not fit is None."""
+    """Nodes, and the steps that they are the state after."""
 
     def __init__(self, nodes: Sequence[GraphNode], attrs: Attributes) -> None:
         self.nodes = nodes
         self.attrs = attrs
         self.hidden = {node.args: k for k, node in enumerate(nodes) if node.op == "vanilla_lstm_h"}
 
-    def args(self, number: int, op: str, count: int) -> tuple[int, ...] | None:
-        node = self.nodes[number]
-        return node.args if node.op == op and len(node.args) == count else None
-
-    def activation(self, number: int, logistic: bool) -> tuple[int, ...] | None:
-        """The arguments of one gate: b, then perhaps a matrix and a vector."""
-        node = self.nodes[number]
-        wanted = (1, 1, 0) if logistic else (1, 0, 1)
-        return node.args if node.op == "gated_affine" and self.attrs[number][:3] == wanted else None
-
     def cell(self, number: int) -> Cell | None:
         """The step whose state is this node."""
-        for pattern in (self._lstm, self._gru, self._first_gru, self._simple):
-            found = pattern(number)
-            if found is not None:
-                return found
+        for kind, step in STEPS:
+            found: dict[str, int] = {}
+            inside: list[int] = []
+            if self._fits(step, number, found, inside):
+                weights = tuple(found[name] for name in kind.weights.split() if name in found)
+                x, before, c = found["x"], found.get("h"), found.get("c")
+                if kind is not LSTM:
+                    return Cell(kind, weights, x, number, None, before, None, tuple(inside))
+                hidden = self.hidden.get((number, self.nodes[number].args[1]))
+                inside += [] if hidden is None else [hidden]
+                return Cell(kind, weights, x, hidden, number, before, c, tuple(inside))
         return None
 
-    def _lstm(self, number: int) -> Cell | None:
-        before = self.args(number, "vanilla_lstm_c", 2)
-        if not before:
-            return None
-        hidden = self.hidden.get((number, before[1]))
-        gates = self.nodes[before[1]]
-        inside: tuple[int, ...] = (number, before[1], *([] if hidden is None else [hidden]))
-        if gates.op == "vanilla_lstm_gates_projected" and len(gates.args) == 3:
-            sums, w_h, h = gates.args
-            projected = self.args(sums, "affine_transform", 3)
-            if not projected:
-                return None
-            b, w_x, x = projected
-            inside = (*inside, sums)
-        elif gates.op == "vanilla_lstm_gates" and len(gates.args) == 5:
-            b, w_h, h, w_x, x = gates.args
-        else:
-            return None
-        return Cell(LSTM, (b, w_x, w_h), x, hidden, number, h, before[0], inside)
-
-    def _gate(self, number: int, logistic: bool) -> tuple[tuple[int, int, int], int, int, int] | None:
-        """A gate of W x + b and U h: (b, W, U), x, h, and the node of the sum."""
-        args = self.activation(number, logistic)
-        projected = args and len(args) == 3 and self.args(args[0], "affine_transform", 3)
-        if not args or not projected:
-            return None
-        b, w, x = projected
-        return (b, w, args[1]), x, args[2], args[0]
-
-    def _gru(self, number: int) -> Cell | None:
-        args = self.args(number, "gru_h", 3)
-        if not args:
-            return None
-        h, z_node, g_node = args
-        z = self._gate(z_node, True)
-        if not z or z[2] != h:
-            return None
-        (b_z, w_z, u_z), x, _, sums = z
-        inside = (number, z_node, sums, g_node)
-        after = self._reset_after(g_node, h, x)
-        if after:
-            (b_g, w_g, c_g, b_r, w_r), (u_g, u_r), more = after
-            known = b_z, w_z, b_g, w_g, c_g, b_r, w_r
-            return Cell(GRU_RESET_AFTER, (*known, u_z, u_g, u_r), x, number, None, h, None, (*inside, *more))
-        g = self._gate(g_node, False)
-        left = g and self.args(g[2], "mul", 2)
-        r = left and self._gate(left[0], True)
-        if not g or not left or not r or not r[2] == left[1] == h or not x == g[1] == r[1]:
-            return None
-        (b_g, w_g, u_g) = g[0]
-        weights = (b_z, w_z, b_g, w_g, u_z, u_g, *r[0])
-        return Cell(GRU, weights, x, number, None, h, None, (*inside, g[2], left[0], g[3], r[3]))
-
-    def _reset_after(self, number: int, h: int | None, x: int) -> Any:
-        """The vector tanh(W x + b + r * (U h + c)): its weights, those of h, and the nodes inside."""
-        outer = self.args(number, "tanh", 1)
-        summed = outer and self.args(outer[0], "add", 2)
-        scaled = summed and self.args(summed[1], "mul", 2)
-        new = summed and self.args(summed[0], "affine_transform", 3)
-        if not outer or not summed or not scaled or not new or new[2] != x:
-            return None
-        inside = (outer[0], summed[0], summed[1], scaled[0])
-        if h is None:
-            gate = self.activation(scaled[0], True)
-            r = gate and len(gate) == 1 and self.args(gate[0], "affine_transform", 3)
-            return ((*new[:2], scaled[1], *r[:2]), (), (*inside, gate[0])) if gate and r and r[2] == x else None
-        r_gate, left = self._gate(scaled[0], True), self.args(scaled[1], "affine_transform", 3)
-        if not r_gate or not left or not r_gate[2] == left[2] == h or r_gate[1] != x:
-            return None
-        (b_r, w_r, u_r), _, _, sums = r_gate
-        return (*new[:2], left[0], b_r, w_r), (left[1], u_r), (*inside, scaled[1], sums)
-
-    def _first_gru(self, number: int) -> Cell | None:
-        args = self.args(number, "mul", 2)
-        z_gate = args and self.activation(args[0], True)
-        z = z_gate and len(z_gate) == 1 and self.args(z_gate[0], "affine_transform", 3)
-        if not args or not z_gate or not z:
-            return None
-        inside, x = (number, *args, z_gate[0]), z[2]
-        after = self._reset_after(args[1], None, x)
-        if after:
-            weights, _, more = after
-            return Cell(GRU_RESET_AFTER, (*z[:2], *weights), x, number, None, None, None, (*inside, *more))
-        gate = self.activation(args[1], False)
-        g = gate and len(gate) == 1 and self.args(gate[0], "affine_transform", 3)
-        if not gate or not g or g[2] != x:
-            return None
-        return Cell(GRU, (*z[:2], *g[:2]), x, number, None, None, None, (*inside, gate[0]))
-
-    def _simple(self, number: int) -> Cell | None:
-        args = self.activation(number, False)
-        projected = args and len(args) in (1, 3) and self.args(args[0], "affine_transform", 3)
-        if not args or not projected:
-            return None
-        b, w_x, x = projected
-        weights, h = ((b, w_x, args[1]), args[2]) if len(args) == 3 else ((b, w_x), None)
-        return Cell(RNN, weights, x, number, None, h, None, (number, args[0]))
+    def _fits(self, step: ast.expr, number: int, found: dict[str, int], inside: list[int]) -> bool:
+        """Whether a node is that of a step; sets what its variables stand for, and the nodes of its operations."""
+        if isinstance(step, ast.Name):
+            return found.setdefault(step.id, number) == number
+        assert isinstance(step, ast.Call)
+        assert isinstance(step.func, ast.Name)
+        node = self.nodes[number]
+        op, attrs = SHORT.get(step.func.id, (step.func.id, ()))
+        inside.append(number)
+        alike = node.op == op and self.attrs[number][: len(attrs)] == attrs and len(node.args) == len(step.args)
+        return alike and all(self._fits(part, arg, found, inside) for part, arg in zip(step.args, node.args))
 
 
 def chains(nodes: Sequence[GraphNode], attrs: Attributes) -> list[Chain]:

@@ -8,7 +8,8 @@ import numpy as np
 
 from dynet_cy.onnx import sizes
 from dynet_cy.onnx.converters import converts
-from dynet_cy.onnx.elementwise import huber_of, pair
+from dynet_cy.onnx.elementwise import ROWS, fitted
+from dynet_cy.onnx.formulas import write
 from dynet_cy.onnx.sizes import Size
 from dynet_cy.onnx.tracing import Step
 from dynet_cy.onnx.writer import Picked, Value, Writer
@@ -16,9 +17,9 @@ from dynet_cy.onnx.writer import Picked, Value, Writer
 ALL_AXES, BATCH = 0x7F, 1 << 31
 
 
-def summed(w: Writer, name: str) -> str:
+def summed(w: Writer, x: Value, operator: str = "ReduceSum") -> str:
     """The sum of a vector, as a vector of one element."""
-    return w.add("ReduceSum", name, w.ints(-1), keepdims=1)
+    return w.add(operator, x.name, w.ints(-1), keepdims=1)
 
 
 def reduced_axes(w: Writer, x: Value) -> list[int]:
@@ -69,19 +70,18 @@ def moment(w: Writer, step: Step, args: list[Value]) -> str:
 def deviation(w: Writer, step: Step, args: list[Value]) -> str:
     x = args[0]
     axes = reduced_axes(w, x)
-    centered = w.add("Sub", x.name, reduce(w, "ReduceMean", x.name, axes, keep=True))
-    variance = reduce(w, "ReduceMean", w.add("Mul", centered, centered), axes)
-    return shaped(w, x, w.add("Sqrt", variance), axes, step)
+    spread = w.add("Sqrt", centered(w, x, axes)[1].name)
+    return shaped(w, x, w.add("Squeeze", spread, w.ints(*axes)) if axes else spread, axes, step)
 
 
 @converts("squared_norm")
 def squared_norm(w: Writer, step: Step, args: list[Value]) -> str:
-    return w.add("ReduceSumSquare", w.flat(args[0]).name, w.ints(-1), keepdims=1)
+    return summed(w, w.flat(args[0]), "ReduceSumSquare")
 
 
 @converts("l2_norm")
 def l2_norm(w: Writer, step: Step, args: list[Value]) -> str:
-    return w.add("ReduceL2", w.flat(args[0]).name, w.ints(-1), keepdims=1)
+    return summed(w, w.flat(args[0]), "ReduceL2")
 
 
 _NORMS = {1.0: "ReduceL1", 2.0: "ReduceL2", inf: "ReduceMax"}
@@ -203,7 +203,7 @@ def restricted(w: Writer, step: Step, args: list[Value]) -> str:
     chosen = w.picked(step.item_count, False) if sizes.is_one(step.batch) else _shared(w, step)
     spots = w.add("OneHot", chosen.name, w.size(x.dims[0]), w.constant([0, 1]), axis=-1)
     spots = w.add("ReduceMax", spots, w.ints(-2), keepdims=0)
-    kept = Value(spots, x.dims, tuple(1 for _ in x.batch), chosen.each)
+    kept = Value(spots, x.dims, w.one, chosen.each)
     mask = w.add("Greater", w.lifted(kept, 1, x.has_batch), w.constant(0))
     found = w.add("LogSoftmax", w.add("Where", mask, x.name, w.constant(-np.inf)), axis=-1)
     return found if len(step.dims) == 1 else w.to(found, x.each or chosen.each, step.dims, step.batch)
@@ -231,7 +231,7 @@ def logsumexp(w: Writer, step: Step, args: list[Value]) -> str:
 @converts("sparsemax")
 def sparsemax(w: Writer, step: Step, args: list[Value]) -> str:
     """Martins and Astudillo, "From softmax to sparsemax", 2016, algorithm 1."""
-    x = args[0] if args[0].dims else w.with_axes(args[0], [tuple(1 for _ in args[0].batch)])
+    x = args[0] if args[0].dims else w.with_axes(args[0], [w.one])
     n = w.size(x.dims[0])
     w.add("TopK", x.name, n, outputs=2, axis=-1, largest=1, sorted=1)
     falling = w.nodes[-1].output[0]
@@ -251,104 +251,95 @@ def sparsemax(w: Writer, step: Step, args: list[Value]) -> str:
 # ---- classes: losses with the index of the true one
 
 
-def classes(w: Writer, step: Step, x: Value, lines: Size | None) -> tuple[str, str, bool]:
-    """The scores, and a tensor of booleans that marks the true class, both with the classes along the last axis."""
-    count = tuple(1 for _ in step.batch) if lines is None else lines
+def classes(w: Writer, step: Step, x: Value, lines: Size | None) -> Value:
+    """1 at the true class, 0 at others: in the shape of x, which has the classes along its first axis."""
     has_batch = not sizes.is_one(step.batch)
-    true = w.picked(count, has_batch)
+    true = w.picked(w.one if lines is None else lines, has_batch)
     places = w.add("OneHot", true.name, w.size(x.dims[0]), w.constant([0, 1]), axis=-1)  # [.., count, classes]
-    each = x.each or true.each
     if lines is None:
         places = w.add("Squeeze", places, w.ints(-2))
-    there = Value(places, x.dims, step.batch, true.each)
-    name = w.lifted(x, len(x.dims), has_batch)
-    return name, w.add("Greater", w.lifted(there, len(x.dims), has_batch), w.constant(0)), each
+    return Value(places, x.dims, step.batch, true.each)
+
+
+def losses(w: Writer, step: Step, x: Value, true: Value) -> Value:
+    logs = x._replace(name=w.add("LogSoftmax", x.name, axis=-1))
+    found = write(w, "SEL(true > 0, 0 - logs, 0)", true=true, logs=logs)
+    return found._replace(name=summed(w, found), dims=step.dims)
 
 
 @converts("pickneglogsoftmax")
 def pickneglogsoftmax(w: Writer, step: Step, args: list[Value]) -> Value:
-    scores, true, each = classes(w, step, w.flat(args[0]), None)
-    logs = w.add("Where", true, w.add("LogSoftmax", scores, axis=-1), w.constant(0))
-    found = w.add("Neg", reduce(w, "ReduceSum", logs, [-1], keep=True))
-    return Value(found, step.dims, step.batch, each)
+    x = w.flat(args[0])
+    return losses(w, step, x, classes(w, step, x, None))
 
 
 @converts("pickneglogsoftmax_at")
 def pickneglogsoftmax_at(w: Writer, step: Step, args: list[Value]) -> Value:
     x = w.flat(args[0])
-    one = tuple(1 for _ in step.batch)
-    spots = w.add("Squeeze", w.hot(w.with_axes(args[1], [one]), x.dims[0]), w.ints(-2))
-    true = args[1]._replace(name=spots, dims=x.dims)
-    has_batch = x.has_batch or true.has_batch
-    logs = w.add("LogSoftmax", w.lifted(x, 1, has_batch), axis=-1)
-    mask = w.add("Greater", w.lifted(true, 1, has_batch), w.constant(0))
-    found = reduce(w, "ReduceSum", w.add("Where", mask, logs, w.constant(0)), [-1], keep=True)
-    return Value(w.add("Neg", found), step.dims, step.batch, x.each or true.each)
+    spots = w.add("Squeeze", w.hot(w.with_axes(args[1], [w.one]), x.dims[0]), w.ints(-2))
+    return losses(w, step, x, args[1]._replace(name=spots, dims=x.dims))
 
 
 @converts("hinge", "hinge_dim")
 def hinge(w: Writer, step: Step, args: list[Value]) -> Value:
-    x, lines = args[0], None
-    if step.op == "hinge":
-        x = w.flat(x)
-    elif w.whole(1):
+    x = w.flat(args[0]) if step.op == "hinge" else args[0]
+    if step.op == "hinge_dim" and w.whole(1):
         order = list(range(x.rank))
         x = x._replace(name=w.transpose(x.name, [*order[:-2], order[-1], order[-2]]), dims=(x.dims[1], x.dims[0]))
     lines = None if step.op == "hinge" else x.dims[1]
-    scores, true, each = classes(w, step, x, lines)
-    zero = w.constant(0)
-    bar = reduce(w, "ReduceSum", w.add("Where", true, scores, zero), [-1], keep=True)
-    over = w.add("Relu", w.add("Add", w.add("Sub", scores, bar), w.constant(w.number(0))))
-    others = w.add("Where", true, zero, over)
-    return Value(reduce(w, "ReduceSum", others, [-1], keep=lines is None), step.dims, step.batch, each)
+    true = classes(w, step, x, lines)
+    bar = write(w, "SEL(true > 0, x, 0)", true=true, x=x)
+    bar = bar._replace(name=summed(w, bar), dims=(w.one, *bar.dims[1:]))
+    others = write(w, "SEL(true > 0, 0, RELU(x - bar + margin))", true=true, x=x, bar=bar, margin=w.number(0))
+    return others._replace(name=reduce(w, "ReduceSum", others.name, [-1], keep=lines is None), dims=step.dims)
 
 
 # ---- losses
 
-_TINY = np.finfo(np.float32).tiny
+_TINY = float(np.finfo(np.float32).tiny)
+
+# What is summed over the elements of two arguments, and how.
+_DISTANCES = {
+    "squared_distance": ("a - b", "ReduceSumSquare"),
+    "l1_distance": ("a - b", "ReduceL1"),
+    "binary_log_loss": ("0 - (b * LOG(MAX(a, tiny)) + (1 - b) * LOG(MAX(1 - a, tiny)))", "ReduceSum"),
+}
 
 
-@converts("squared_distance", "l1_distance", "huber_distance", "binary_log_loss")
+@converts(*_DISTANCES)
 def distance(w: Writer, step: Step, args: list[Value]) -> str:
-    both = [w.flat(x) for x in args]
-    a, b = pair(w, step, both)
-    if step.op == "binary_log_loss":
-        one, tiny = w.constant(1), w.constant(_TINY)
-        hit = w.add("Mul", b, w.add("Log", w.add("Max", a, tiny)))
-        miss = w.add("Mul", w.add("Sub", one, b), w.add("Log", w.add("Max", w.add("Sub", one, a), tiny)))
-        return w.add("Neg", summed(w, w.add("Add", hit, miss)))
-    difference = w.add("Sub", a, b)
-    if step.op == "squared_distance":
-        return w.add("ReduceSumSquare", difference, w.ints(-1), keepdims=1)
-    if step.op == "l1_distance":
-        return w.add("ReduceL1", difference, w.ints(-1), keepdims=1)
-    return w.add("Mul", summed(w, huber_of(w, difference, w.number(0))), w.constant(0.5))
+    formula, operator = _DISTANCES[step.op]
+    return summed(w, write(w, formula, a=w.flat(args[0]), b=w.flat(args[1]), tiny=_TINY), operator)
+
+
+@converts("huber_distance")
+def huber_distance(w: Writer, step: Step, args: list[Value]) -> str:
+    difference = write(w, "a - b", a=w.flat(args[0]), b=w.flat(args[1]))
+    return summed(w, write(w, f"0.5 * ({ROWS['huber']})", x=difference, p0=w.number(0)))
 
 
 @converts("pairwise_rank_loss")
-def pairwise_rank_loss(w: Writer, step: Step, args: list[Value]) -> str:
-    a, b = pair(w, step, [w.with_axes(x, step.dims) for x in args])
-    return w.add("Relu", w.add("Add", w.add("Sub", b, a), w.constant(w.number(0))))
+def pairwise_rank_loss(w: Writer, step: Step, args: list[Value]) -> Value:
+    a, b = (w.with_axes(x, step.dims) for x in args)
+    return write(w, "RELU(b - a + margin)", a=a, b=b, margin=w.number(0))
 
 
 @converts("poisson_loss")
-def poisson_loss(w: Writer, step: Step, args: list[Value]) -> str:
+def poisson_loss(w: Writer, step: Step, args: list[Value]) -> Value:
     if len(set(step.items)) != 1:
         raise w.refused("needs a count that is a constant, since ONNX has no logarithm of a factorial")
-    x = w.flat(args[0])
-    shape = (len(step.items[0]), 1) if not sizes.is_one(step.batch) else (1,)
-    counts = np.array(step.items[0], np.float64).reshape(shape)
-    rest = np.array([lgamma(n + 1) for n in step.items[0]]).reshape(shape)
-    name = w.lifted(x, 1, not sizes.is_one(step.batch))
-    loss = w.add("Sub", w.add("Exp", name), w.add("Mul", name, w.constant(counts)))
-    return w.add("Add", loss, w.constant(rest))
+    n, rest = (
+        Value(w.constant(np.reshape(x, (-1, 1) if len(x) > 1 else 1)), (w.one,), step.batch, False)
+        for x in (step.items[0], [lgamma(n + 1) for n in step.items[0]])
+    )
+    return write(w, "EXP(x) - x * n + rest", x=w.flat(args[0]), n=n, rest=rest)
 
 
 # ---- norms
 
 
 @converts("layer_norm")
-def layer_norm(w: Writer, step: Step, args: list[Value]) -> str:
+def layer_norm(w: Writer, step: Step, args: list[Value]) -> Value:
     """(x - mean) / (deviation + 1e-8) g + b along some axes, or, with eps, (x - mean) / sqrt(variance + eps) g + b."""
     x, first, count = args[0], w.whole(0), w.whole(1)
     if count == 0:
@@ -360,77 +351,54 @@ def layer_norm(w: Writer, step: Step, args: list[Value]) -> str:
 
 
 @converts("residual_layer_norm")
-def residual_layer_norm(w: Writer, step: Step, args: list[Value]) -> str:
+def residual_layer_norm(w: Writer, step: Step, args: list[Value]) -> Value:
     x, g, r, b = args
-    return normalized(w, step, joined_batches(w, step, "Add", x, r), [g, b], 0, 1)
+    return normalized(w, step, w.combine("Add", x, r)._replace(dims=x.dims), [g, b], 0, 1)
 
 
-def normalized(w: Writer, step: Step, x: Value, parts: list[Value], first: int, count: int) -> str:
+def centered(w: Writer, x: Value, axes: list[int]) -> tuple[Value, Value]:
+    """x less its mean along some axes, and its variance."""
+    found = w.combine("Sub", x, x._replace(name=reduce(w, "ReduceMean", x.name, axes, keep=True)))
+    square = w.add("Mul", found.name, found.name)
+    return found, x._replace(name=reduce(w, "ReduceMean", square, axes, keep=True))
+
+
+def normalized(w: Writer, step: Step, x: Value, parts: list[Value], first: int, count: int) -> Value:
     """x normalized along `count` axes, times the first of the parts and plus the second."""
     eps = w.number(2)
-    axes = [-d - 1 for d in range(first, first + count)]
-    centered = w.add("Sub", x.name, reduce(w, "ReduceMean", x.name, axes, keep=True))
-    variance = reduce(w, "ReduceMean", w.add("Mul", centered, centered), axes, keep=True)
-    if eps > 0:
-        spread = w.add("Sqrt", w.add("Add", variance, w.constant(eps)))
-    else:
-        spread = w.add("Add", w.add("Sqrt", variance), w.constant(1e-8))
-    normal = x._replace(name=w.add("Div", centered, spread))
-    one = tuple(1 for _ in x.batch)
+    found, variance = centered(w, x, [-d - 1 for d in range(first, first + count)])
+    found = write(w, "x / SQRT(v + eps)" if eps > 0 else "x / (SQRT(v) + 1e-8)", x=found, v=variance, eps=eps)
     for part, operator in zip(parts, ("Mul", "Add")):
         if part.dims != x.dims and first:
-            part = w.with_axes(part, ((one,) * first + part.dims))
-        normal = joined_batches(w, step, operator, normal, part)
-    return normal.name
-
-
-def joined_batches(w: Writer, step: Step, operator: str, x: Value, part: Value) -> Value:
-    """An operator of x and a part that broadcasts to its shape."""
-    has_batch = x.has_batch or part.has_batch
-    both = [w.lifted(v, max(len(x.dims), len(part.dims)), has_batch) for v in (x, part)]
-    return Value(w.add(operator, *both), x.dims, step.batch if has_batch else x.batch, x.each or part.each)
+            part = w.with_axes(part, ((w.one,) * first + part.dims))
+        found = w.combine(operator, found, part)
+    return fitted(w, step, found)
 
 
 @converts("weight_norm")
-def weight_norm(w: Writer, step: Step, args: list[Value]) -> str:
+def weight_norm(w: Writer, step: Step, args: list[Value]) -> Value:
     x, g = args[0], w.flat(args[1])
     flat = w.flat(x)
-    norm = flat._replace(name=w.add("ReduceL2", flat.name, w.ints(-1), keepdims=1), dims=g.dims)
-    factor = Value(
-        w.add("Div", *pair(w, step, [g, norm])),
-        g.dims,
-        step.batch if g.has_batch or norm.has_batch else g.batch,
-        g.each or norm.each,
-    )
-    axes = max(len(x.dims), 1)
-    found = w.add("Mul", *[w.lifted(v, axes, not sizes.is_one(step.batch)) for v in (x, factor)])
-    return found if step.dims else w.to(found, x.each or g.each, step.dims, step.batch)
+    norm = flat._replace(name=summed(w, flat, "ReduceL2"), dims=g.dims)
+    return fitted(w, step, write(w, "x * (g / norm)", x=x, g=g, norm=norm))
 
 
 @converts("batch_moments")
 def batch_moments(w: Writer, step: Step, args: list[Value]) -> str:
-    """Mean and variance over all axes but one, and over the batch of the expression."""
+    """Mean and variance over all axes but w.one, and over the batch of the expression."""
     x, axis = args[0], w.whole(0)
     axes = [-d - 1 for d in range(len(x.dims)) if d != axis]
     axes += [-len(x.dims) - 1] if x.has_batch else []
-    mean = reduce(w, "ReduceMean", x.name, axes, keep=True)
-    centered = w.add("Sub", x.name, mean)
-    variance = reduce(w, "ReduceMean", w.add("Mul", centered, centered), axes, keep=True)
-    channels = x.dims[axis] if x.dims else tuple(1 for _ in x.batch)
-    rows = [w.reshape(part, x.each, [tuple(1 for _ in x.batch), channels]) for part in (mean, variance)]
+    mean, variance = reduce(w, "ReduceMean", x.name, axes, keep=True), centered(w, x, axes)[1].name
+    channels = x.dims[axis] if x.dims else w.one
+    rows = [w.reshape(part, x.each, [w.one, channels]) for part in (mean, variance)]
     return w.add("Concat", *rows, axis=-2)
 
 
 @converts("channel_norm")
-def channel_norm(w: Writer, step: Step, args: list[Value]) -> str:
+def channel_norm(w: Writer, step: Step, args: list[Value]) -> Value:
     """g (x - mean) / sqrt(variance + eps) + b, each a number for each channel along an axis."""
-    x, axis = args[0], w.whole(0)
-    one = tuple(1 for _ in x.batch)
-    mean, variance, g, b = (w.with_axes(w.flat(v), (one,) * axis + w.flat(v).dims) for v in args[1:])
-    spread = variance._replace(name=w.add("Sqrt", w.add("Add", variance.name, w.constant(w.number(1)))))
-    found = x
-    for part, operator in ((mean, "Sub"), (spread, "Div"), (g, "Mul"), (b, "Add")):
-        has_batch = found.has_batch or part.has_batch
-        both = [w.lifted(v, max(len(x.dims), axis + 1), has_batch) for v in (found, part)]
-        found = Value(w.add(operator, *both), step.dims, step.batch if has_batch else x.batch, found.each or part.each)
-    return found.name
+    axis = w.whole(0)
+    mean, v, g, b = (w.with_axes(w.flat(part), (w.one,) * axis + w.flat(part).dims) for part in args[1:])
+    formula = "(x - mean) / SQRT(v + eps) * g + b"
+    return fitted(w, step, write(w, formula, x=args[0], mean=mean, v=v, eps=w.number(1), g=g, b=b))

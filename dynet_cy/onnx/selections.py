@@ -64,8 +64,7 @@ def reshape(w: Writer, step: Step, args: list[Value]) -> str:
 @converts("transpose")
 def transpose(w: Writer, step: Step, args: list[Value]) -> str:
     packed, n = w.whole(0), w.whole(1)
-    one = tuple(1 for _ in step.batch)
-    x = w.with_axes(args[0], (*args[0].dims, *[one] * (n - len(args[0].dims)))[:n])
+    x = w.with_axes(args[0], (*args[0].dims, *[w.one] * (n - len(args[0].dims)))[:n])
     order = [x.lead + n - 1 - (packed >> 3 * i & 7) for i in reversed(range(n))]
     return w.transpose(x.name, [*range(x.lead), *order])
 
@@ -99,11 +98,11 @@ def fold_rows(w: Writer, step: Step, args: list[Value]) -> str:
 
 
 @converts("kmh_ngram")
-def kmh_ngram(w: Writer, step: Step, args: list[Value]) -> str:
+def kmh_ngram(w: Writer, step: Step, args: list[Value]) -> Value:
     x, columns = args[0], step.dims[1]
-    x = w.with_axes(x, (x.dims[0], x.dims[1] if len(x.dims) > 1 else tuple(1 for _ in step.batch)))
+    x = w.with_axes(x, (x.dims[0], x.dims[1] if len(x.dims) > 1 else w.one))
     parts = [w.slice(x.name, 1, tuple(k for _ in columns), tuple(n + k for n in columns)) for k in range(w.whole(0))]
-    return w.sum(parts)
+    return w.total([x._replace(name=part, dims=step.dims) for part in parts])
 
 
 # ---- selections
@@ -115,10 +114,9 @@ def gathered(w: Writer, x: Value, axis: int, chosen: Picked, batched: bool, step
         return Value(w.add("Gather", x.name, chosen.name, axis=-axis - 1), step.dims, step.batch, x.each)
     # GatherElements needs an index for each element of the result.
     each = x.each or chosen.each
-    one = tuple(1 for _ in step.batch)
-    there = [one] * len(x.dims)
+    there = [w.one] * len(x.dims)
     there[axis] = count
-    lists = Value(chosen.name, (count,), step.batch if batched else one, chosen.each)
+    lists = Value(chosen.name, (count,), step.batch if batched else w.one, chosen.each)
     lists = w.with_axes(lists, there)
     has_batch = not sizes.is_one(step.batch)
     full = list(x.dims)
@@ -147,7 +145,7 @@ def chosen_along(w: Writer, step: Step, x: Value, axis: int, count: Size) -> Val
 @converts("pick")
 def pick(w: Writer, step: Step, args: list[Value]) -> Value:
     x, axis = args[0], w.whole(0)
-    found = chosen_along(w, step, x, axis, tuple(1 for _ in step.batch))
+    found = chosen_along(w, step, x, axis, w.one)
     name = w.add("Squeeze", found.name, w.ints(-axis - 1))
     if len(step.dims) != len(x.dims) - 1:  # a scalar has one axis of size 1
         name = w.to(name, found.each, step.dims, step.batch)
@@ -215,12 +213,11 @@ def scatter(w: Writer, step: Step, args: list[Value]) -> Value:
     chosen = w.picked(x.dims[axis], batched)
     w.step = step
     places = w.add("OneHot", chosen.name, w.size(step.dims[axis]), w.constant([0, 1]), axis=-2 if axis else -1)
-    one = tuple(1 for _ in step.batch)
     has_batch = not sizes.is_one(step.batch)
     shape = (step.dims[0], x.dims[0]) if axis == 0 else (x.dims[1], step.dims[1])
-    matrix = Value(places, shape, step.batch if batched else one, chosen.each)
+    matrix = Value(places, shape, step.batch if batched else w.one, chosen.each)
     if len(x.dims) == 1:
-        x = Value(w.add("Unsqueeze", x.name, w.ints(-2)), (x.dims[0], one), x.batch, x.each)
+        x = Value(w.add("Unsqueeze", x.name, w.ints(-2)), (x.dims[0], w.one), x.batch, x.each)
     axes = len(x.dims)
     factors = [w.lifted(x, axes, has_batch), w.lifted(matrix, axes, has_batch)]
     found = w.add("MatMul", *(factors if axis == 0 else factors[::-1]))
@@ -232,10 +229,6 @@ def scatter(w: Writer, step: Step, args: list[Value]) -> Value:
 # ---- selections at indices that are values of the graph
 
 
-def one_of(step: Step) -> Size:
-    return tuple(1 for _ in step.batch)
-
-
 @converts("take")
 def take(w: Writer, step: Step, args: list[Value]) -> str | Value:
     """Attribute 1: 0 for a vector of indices, 1 for one index, 2 for indices of their own for each element."""
@@ -244,7 +237,7 @@ def take(w: Writer, step: Step, args: list[Value]) -> str | Value:
         indices, each = w.as_indices(args[1]), x.each or args[1].each
         names = [expanded(w, v, v.dims, step.batch, each) for v in (x, indices)]
         return Value(w.add("GatherElements", *names, axis=-axis - 1), step.dims, step.batch, each)
-    count = one_of(step) if mode == 1 else args[1].dims[0]
+    count = w.one if mode == 1 else args[1].dims[0]
     indices = w.as_indices(args[1], [count])
     chosen = Picked(indices.name, indices.each)
     found = gathered(w, x, axis, chosen, indices.has_batch, step, count)
@@ -270,7 +263,7 @@ def put(w: Writer, step: Step, args: list[Value]) -> Value:
     each = x.each or args[1].each
     there = list(x.dims)
     if w.whole(1) != 2:
-        there = [one_of(step)] * len(x.dims)
+        there = [w.one] * len(x.dims)
         there[axis] = args[1].dims[0]
     indices = w.as_indices(args[1], there)
     nothing = w.add("Expand", w.constant(0), w.size_list(w.shape_of(step.dims, step.batch, each)))

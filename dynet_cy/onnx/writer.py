@@ -8,6 +8,7 @@ differ from example to example.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -306,6 +307,24 @@ class Writer:
             where += range(start, start + missing)
         return self.add("Unsqueeze", x.name, self.ints(*where)) if where else x.name
 
+    @property
+    def one(self) -> Size:
+        """The size 1, in each trace."""
+        assert self.step is not None
+        return tuple(1 for _ in self.step.batch)
+
+    def combine(self, op: str, *xs: Value) -> Value:
+        """An elementwise operator of expressions whose shapes broadcast."""
+        has_batch, axes = any(x.has_batch for x in xs), max(len(x.dims) for x in xs)
+        name = self.add(op, *[self.lifted(x, axes, has_batch) for x in xs])
+        sizes_of = [[d for x in xs for d in x.dims[k : k + 1]] for k in range(axes)]
+        dims = tuple(next((d for d in found if not sizes.is_one(d)), found[0]) for found in sizes_of)
+        batch = next((x.batch for x in xs if x.has_batch), xs[0].batch)
+        return Value(name, dims, batch, any(x.each for x in xs))
+
+    def total(self, xs: Sequence[Value]) -> Value:
+        return functools.reduce(lambda x, y: self.combine("Add", x, y), xs)
+
     def together(self, xs: Sequence[Value], axes: int) -> tuple[list[str], bool, bool]:
         """Tensors with the same axes, including those of examples and of the batch, as Concat needs them. Also whether
         there are axes for examples and for the batch."""
@@ -336,12 +355,6 @@ class Writer:
             return x.name
         ones = self.ints(1)
         return self.add("Slice", x.name, self.ints(start), self.ints(start + count), self.ints(-1), ones)
-
-    def sum(self, names: Sequence[str]) -> str:
-        total = names[0]
-        for name in names[1:]:
-            total = self.add("Add", total, name)
-        return total
 
     # ---- indices
 

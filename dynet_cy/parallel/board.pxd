@@ -36,7 +36,6 @@ cdef extern from "board.h" nogil:
 
 cdef class Board:
     cdef object control                 # the mapping of the first pages
-    cdef Py_buffer view
     cdef dy_board* b
     cdef dy_seat* seats
     cdef char* boxes

@@ -5,9 +5,6 @@ from typing_extensions import Buffer, Self
 def anonymous_memory() -> int:
     """A descriptor of shared memory without a name, of size 0 so far."""
 
-def cores() -> int:
-    """How many cores this process may use."""
-
 class Board:
     """The shared memory of the processes of one machine."""
 

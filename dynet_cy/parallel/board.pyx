@@ -11,12 +11,14 @@ import tempfile
 import weakref
 
 cimport cython
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, strlen, strncmp
 
+from dynet_cy.memory.bridge cimport memory_of
+
 from dynet_cy.parallel.communicator import LEFT, ParallelError, only_some
+from dynet_cy.parallel.start import cores
 
 
 cdef uint64_t MAGIC = 0x79645F79636E7964
@@ -39,11 +41,6 @@ def anonymous_memory() -> int:
         return os.dup(file.fileno())
 
 
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 # Regions that forked children get as copies of their own: their descriptors and where they begin.
 _own = weakref.WeakKeyDictionary()
 
@@ -51,13 +48,8 @@ _own = weakref.WeakKeyDictionary()
 def _copy_in_child():
     """Give this newly forked process its own copy: when it changes gradients, the ranks, which may be in the middle of
     an update, must not see that."""
-    cdef Py_buffer view
-    cdef int failed
     for region, (fd, start) in list(_own.items()):
-        PyObject_GetBuffer(region, &view, PyBUF_WRITABLE)
-        failed = dy_write_to_copy(view.buf, view.len, fd, start)
-        PyBuffer_Release(&view)
-        if failed:
+        if dy_write_to_copy(memory_of(region, True), len(region), fd, start):
             raise MemoryError("no memory for what a child of a process that trains with others may change")
     _own.clear()                # the copy is private memory, which fork copies again
 
@@ -83,10 +75,9 @@ cdef class Board:
         if create:
             os.ftruncate(fd, needed)
         self.control = mmap.mmap(fd, needed)
-        PyObject_GetBuffer(self.control, &self.view, PyBUF_WRITABLE)
-        self.b = <dy_board*>self.view.buf
-        self.seats = <dy_seat*>(<char*>self.view.buf + DY_PAGE)
-        self.boxes = <char*>self.view.buf + DY_PAGE * (1 + size)
+        self.b = <dy_board*>memory_of(self.control, True)
+        self.seats = <dy_seat*>(<char*>self.b + DY_PAGE)
+        self.boxes = <char*>self.b + DY_PAGE * (1 + size)
         self.fd = fd
         self.size = size
         self.rank = rank
@@ -102,10 +93,6 @@ cdef class Board:
             self.b.top = needed
         elif self.b.magic != MAGIC or self.b.size != <uint32_t>size:
             raise ParallelError(f"descriptor {fd} is not the shared memory of {size} processes")
-
-    def __dealloc__(self):
-        if self.view.buf != NULL:
-            PyBuffer_Release(&self.view)
 
     cdef int wait(self, const char* what, bint holds=False) except -1:
         """Wait for all processes.  After it, each can read what the others wrote before it.

@@ -1,25 +1,34 @@
-"""A job on one machine: starts its workers, watches them, and ends all of them when one fails."""
+"""A job: starts its processes, forwards what they write, watches them, and ends all of them when one fails."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import os
+import select
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, ClassVar
 
+from dynet_cy.parallel import mpirun
 from dynet_cy.parallel.board import Board, anonymous_memory
-from dynet_cy.parallel.output import Output, Pump, Stream
-from dynet_cy.parallel.runtime import RESTARTS
-from dynet_cy.parallel.stalls import Stalls
+from dynet_cy.parallel.start import PROGRAM as START
 from dynet_cy.parallel.supervise import Ending, Start, say
-from dynet_cy.parallel.worker import GRACE, GRACE_AFTER_INTERRUPT, TICK, Worker
 
-__all__ = ["Job"]
+__all__ = ["Job", "LocalJob", "MPIJob", "Output", "Stream"]
+
+# Seconds between checks of the workers; ends of workers and signals are noticed at once.
+TICK = 0.2
+
+# Seconds that workers have to end after they were asked to, before they are killed.
+GRACE = 2.0
+GRACE_AFTER_INTERRUPT = 5.0
 
 # Seconds within which a worker has to end after its program has raised.
 GRACE_AFTER_RAISING = 5.0
@@ -27,43 +36,214 @@ GRACE_AFTER_RAISING = 5.0
 # Seconds that a hanging worker gets to write its traceback.
 GRACE_FOR_TRACEBACK = 1.0
 
+# After this many seconds without a check, the launcher cannot tell whether workers were idle.
+BLIND = 2.0
 
-class Job:
-    """Processes on one machine that train together, started once.
+# A worker that others wait for is computing, not hanging, if it uses more than WORKING of a core; then the others wait
+# PATIENCE times longer.
+WORKING = 0.05
+PATIENCE = 10
+
+# Waits of less than this share of the timeout are not worth a look at all processes.
+SHORT = 1 / 20
+
+# The beginning of a very long line in the output of crashed programs.
+NOISE = b"Extension modules: "
+
+
+class Output:
+    """The launcher's stdout or stderr; several streams write to it.
+
+    Attributes:
+        is_writing: whether a stream waits until the descriptor accepts its text.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.is_writing = False
+        self._lock = threading.Lock()
+
+    def write(self, text: bytes) -> None:
+        """Write all of the text."""
+        with self._lock:
+            self.is_writing = True
+            try:
+                while text:
+                    try:
+                        text = text[os.write(self.descriptor, text) :]
+                    except BlockingIOError:
+                        select.select([], [self.descriptor], [])
+            finally:
+                self.is_writing = False
+
+
+class Stream(threading.Thread):
+    """The output of a worker: each line with a prefix, such as the worker's rank.
 
     Args:
-        command: arguments for Python: the program and its arguments.
-        variables: the environment of the workers: see `environment`.
+        source: the pipe from the worker.
+        output: where it goes.
+        prefix: before each line.
+        log: a file that gets the same lines without the prefix.
+    """
+
+    def __init__(self, source: IO[bytes], output: Output, prefix: bytes, log: IO[bytes] | None = None) -> None:
+        super().__init__(daemon=True)  # it does not keep the launcher, whose output nobody may read
+        self.source = source
+        self.output = output
+        self.ended = False
+        self.failure = ""  # why the output could not be forwarded
+        self.prefix = prefix
+        self.log = log
+        self.last = b""  # the last line without indent: it has the name of an error, even if its message has more lines
+        self._rest: list[bytes] = []  # pieces of a line that has not ended
+        self._returned = False  # whether the last line ended with "\r": a "\n" that follows belongs to it
+
+    def run(self) -> None:
+        """Forward all that is written."""
+        try:
+            while not self.ended:
+                self.forward()
+        except OSError as error:  # the reader of the output has ended, or a disk is full
+            self.failure = f"cannot write what workers write: {error}"
+
+    def close(self) -> None:
+        """Close the pipe and the file, unless a process that has left the job still writes to them."""
+        if not self.is_alive():
+            self.source.close()
+            if self.log is not None:
+                self.log.close()
+
+    def forward(self) -> None:
+        """Forward what has been written, once there is something."""
+        data = os.read(self.source.fileno(), 1 << 16)
+        self.ended = not data
+        if self.log is not None:
+            self.log.write(data)
+        text = data[1:] if self._returned and data.startswith(b"\n") else data
+        self._returned = data.endswith(b"\r")
+        begun, *lines = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        self._rest.append(begun)
+        if lines or not data:
+            lines.insert(0, b"".join(self._rest))
+            self._rest = [lines.pop()]
+            if not data and self._rest[0]:
+                lines.append(self._rest[0])
+        lines = [line for line in lines if not line.startswith(NOISE)]
+        self.last = next((line for line in reversed(lines) if line.strip() and not line[:1].isspace()), self.last)
+        self.output.write(b"".join(self.prefix + line + b"\n" for line in lines))
+
+
+class Worker:
+    """A process that the launcher has started."""
+
+    process: subprocess.Popen[bytes]
+
+    def __init__(self, name: str, files: str, rank: int = 0, prefix: bytes = b"") -> None:
+        self.name = name  # in messages
+        self.files = files  # the name of the files with its output
+        self.rank = rank
+        self.prefix = prefix  # before each line of its output; b"" if it is that of several processes
+        self.code: int | None = None  # as Popen has it: negative for a signal
+        self.noticed = False  # whether the job has handled its end
+        self.raised = math.inf  # when the job noticed that its program had raised
+        self.streams: list[Stream] = []
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process and its children."""
+        if self.code is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, number)
+
+    def ended(self) -> bool:
+        """Whether it has ended; if so, end the processes that it has left running."""
+        if self.code is None:
+            # Until it is waited for, no other process group can get its number.
+            if hasattr(os, "waitid"):
+                if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                    return False
+            elif self.process.poll() is None:
+                return False
+            self.signal(signal.SIGKILL)
+            self.code = self.process.wait()
+        return True
+
+    def processor_seconds(self) -> float | None:
+        """CPU seconds used by it and its children; None if the system does not tell."""
+        total = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # it has just ended
+                # state, parent, group, session, ...; from the 12th on times, those of ended children too
+                fields = stat.read_text().rpartition(")")[2].split()
+                if int(fields[3]) == self.process.pid:
+                    total += sum(map(int, fields[11:15]))
+        return total / os.sysconf("SC_CLK_TCK") if total else None
+
+    def show_where(self) -> None:
+        """Make it write the tracebacks of its threads and end."""
+        with contextlib.suppress(Exception):  # not everywhere
+            import resource
+
+            resource.prlimit(self.process.pid, resource.RLIMIT_CORE, (0, 0))
+        # Only the process itself: its children have no traceback to show.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGABRT)
+            os.kill(self.process.pid, signal.SIGCONT)
+
+    def last_words(self) -> str:
+        """A colon and the last line that it wrote to stderr: in a traceback, this line says what was raised."""
+        errors = (s.last for s in self.streams if s.source is self.process.stderr and self.prefix)
+        last = next(errors, b"").decode(errors="replace").strip()
+        return f": {last}" if last else ""
+
+    def outcome(self) -> str:
+        """The end of the process, in words."""
+        assert self.code is not None
+        if self.code >= 0:
+            return f"ended with exit code {self.code}{self.last_words()}"
+        try:
+            name = signal.Signals(-self.code).name
+        except ValueError:
+            name = "no name"
+        return f"was killed by signal {-self.code} ({name})"
+
+
+@dataclass
+class Job:
+    """Processes that train together, started once.
+
+    Attributes:
         start: the number of this start, and what belongs to it.
-        processes: how many processes.
+        program: arguments for Python: the program and its arguments.
+        hash_seed: the value of `PYTHONHASHSEED` in all processes and all starts.
+        processes: how many processes; None: MPI's launcher decides.
         mode: "sync" or "async".
         timeout: seconds that others may wait for an idle process; ten times as long for one that is computing. 0: no
             limit.
+        launcher: MPI's launcher and its options; None: mpiexec.
     """
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        variables: Mapping[str, str],
-        start: Start,
-        processes: int,
-        mode: str = "sync",
-        timeout: float = 60.0,
-    ) -> None:
-        self.command = list(command)
-        self.variables = {**variables, RESTARTS: str(start.number)}
-        self.start = start
-        self.size = processes
-        self.mode = mode
+    start: Start
+    program: Sequence[str]
+    hash_seed: str
+    processes: int | None
+    mode: str = "sync"
+    timeout: float = 60.0
+    launcher: str | None = None
+
+    # The signals that end the workers after the first one, each sent if the one before has not helped within so many
+    # seconds, or if the user asks again.
+    further: ClassVar[list[int]] = [signal.SIGKILL]
+    grace: ClassVar[float] = GRACE
+
+    def __post_init__(self) -> None:
         self.workers: list[Worker] = []
-        self._pump = Pump(start.signals.wake)
+        self._outputs = [Output(file.fileno()) for file in (sys.stdout, sys.stderr)]
         self._failure = ""
         self._code = 0
-        self._kill_at: float | None = None
-        self._stalls = Stalls(self.workers, timeout)
-        # The time to report that some ranks run on although others have ended, which nothing else detects.
-        self._patience = timeout
-        self._tell_at: float | None = None
+        self._output_failed = False
+        self._ways: list[int] = []  # signals that have not been sent; empty: nothing ends the job
+        self._next_at = math.inf
 
     def run(self) -> Ending:
         """Start the processes, and wait for their end.
@@ -73,68 +253,195 @@ class Job:
             that of the first one that failed, 128 plus the number of the signal that killed it or that the launcher
             got, or 1.
         """
-        fd = anonymous_memory()
         try:
-            self.board = Board(fd, self.size, create=True)
-            with self._guarded():
-                try:
-                    self._start(fd)
-                    self._watch()
-                finally:
-                    self._end_all()
+            self._begin()
+            self._watch()
         finally:
-            self._pump.close()
-            os.close(fd)
-        return Ending(self._code, self._failure, final=bool(self._pump.failure))
+            self._end_all()
+        return Ending(self._code, self._failure, final=self._output_failed)
 
-    # ---- starting ----
+    def _begin(self) -> None:
+        """Start the workers."""
+        raise NotImplementedError
 
-    def _start(self, fd: int) -> None:
-        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-        start = str(Path(__file__).with_name("start.py"))
-        variables, logs = dict(self.variables), self.start.logs
-        outputs = [Output(sys.stdout.fileno()), Output(sys.stderr.fileno())]
-        for rank in range(self.size):
-            words = {"rank": rank, "size": self.size, "mode": self.mode, "backend": "shared"}
-            words.update(self.start.words, parent=os.getpid(), fd=fd)
-            variables["DYNET_CY_LAUNCH"] = " ".join(f"{name}={value}" for name, value in words.items())
-            # Rank 0 writes to the terminal directly, so that its progress bars work.
-            own = rank == 0 and logs is None
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-S", start, str(os.getpid()), "KILL", sys.executable, *flags, *self.command],
-                stdin=None if rank == 0 else subprocess.DEVNULL,
-                stdout=None if own and sys.stdout.isatty() else subprocess.PIPE,
-                stderr=None if own and sys.stderr.isatty() else subprocess.PIPE,
-                env=variables,
-                pass_fds=[fd],
-                start_new_session=True,
-            )
-            worker = Worker(rank, process)
-            self.workers.append(worker)
-            self._notify_guard("+", worker)
-            for source, output, suffix in zip((process.stdout, process.stderr), outputs, ("out", "err")):
-                if source is None:
-                    continue
-                log = None if logs is None else logs.file(self.start.number, f"rank-{rank}", suffix)
-                stream = Stream(source, output, f"[rank {rank}] ".encode(), log)
-                if source is process.stderr:
-                    worker.error = stream
-                self._pump.add(stream)
+    def _notice_end(self, worker: Worker) -> None:
+        """Called when a worker has ended."""
+        if worker.code:
+            for stream in worker.streams:
+                stream.join(GRACE_FOR_TRACEBACK)
+            self._fail(f"{worker.name} {worker.outcome()}", worker.code if worker.code > 0 else 128 - worker.code)
 
-    @contextlib.contextmanager
-    def _guarded(self) -> Iterator[None]:
-        """A guard process that ends the workers and their children if this process is killed."""
-        start = str(Path(__file__).with_name("guard.py"))
-        self._guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", start], stdin=subprocess.PIPE, start_new_session=True, bufsize=0
+    def _look(self) -> None:
+        """Called at every check while nothing has gone wrong."""
+
+    def _add(
+        self, worker: Worker, command: Sequence[str], direct: Sequence[bool], stdin: int | None, *fds: int
+    ) -> None:
+        """Start a worker.
+
+        Args:
+            worker: not started yet.
+            command: its command.
+            direct: whether its stdout and its stderr are those of the launcher.
+            stdin: as for Popen.
+            fds: descriptors that it inherits.
+        """
+        pipes = [None if is_direct else subprocess.PIPE for is_direct in direct]
+        worker.process = process = subprocess.Popen(
+            command,
+            stdin=stdin,
+            stdout=pipes[0],
+            stderr=pipes[1],
+            pass_fds=fds,
+            start_new_session=True,
         )
+        self.workers.append(worker)
+        for source, output, suffix in zip((process.stdout, process.stderr), self._outputs, ("out", "err")):
+            if source is not None:
+                logs = self.start.logs
+                log = None if logs is None else logs.file(self.start.number, worker.files, suffix)
+                worker.streams.append(Stream(source, output, worker.prefix, log))
+                worker.streams[-1].start()
+
+    def _watch(self) -> None:
+        """Watch the workers until all of them have ended."""
+        while not all(worker.noticed for worker in self.workers):
+            self._wait(TICK)
+            self._obey_signals()
+            for worker in self.workers:
+                if not worker.noticed and worker.ended():
+                    worker.noticed = True
+                    self._notice_end(worker)
+            if not self._ways:
+                self._look()
+            elif time.monotonic() >= self._next_at:
+                for worker in self.workers:
+                    self._send(worker, self._ways[0])
+                self._ways = self._ways[1:] or self._ways
+                self._next_at = time.monotonic() + GRACE_AFTER_INTERRUPT
+
+    def _send(self, worker: Worker, number: int) -> None:
+        worker.signal(number)
+
+    def _streams(self) -> list[Stream]:
+        return [stream for worker in self.workers for stream in worker.streams]
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for something to happen; fail if output cannot be written."""
+        self.start.signals.wait(seconds)
+        for stream in self._streams():
+            if stream.failure:
+                self._output_failed = True
+                self._fail(stream.failure, 1)
+
+    def _obey_signals(self) -> None:
+        """Pass signals on to the workers; at the second signal, use the next way to end them."""
+        while self.start.signals.pending:
+            number = self.start.signals.pending.pop(0)
+            if self._ways:
+                self._next_at = 0.0
+            else:
+                self._stop(number, GRACE_AFTER_INTERRUPT, "", 128 + number)
+
+    def _fail(self, why: str, code: int) -> None:
+        """Note the first failure, and ask all workers to end."""
+        if not self._ways:
+            self._stop(signal.SIGTERM, self.grace, why, code)
+
+    def _stop(self, number: int, grace: float, why: str, code: int) -> None:
+        self._failure = why
+        self._code = code
+        self._ways = self.further
+        self._next_at = time.monotonic() + grace
+        for worker in self.workers:
+            self._send(worker, number)
+
+    def _end_all(self) -> None:
+        """Leave no process behind, and forward the rest of the output; no process writes any more."""
+        for worker in self.workers:
+            worker.signal(signal.SIGKILL)
+        until = time.monotonic() + GRACE
+        while not all(worker.ended() for worker in self.workers) and time.monotonic() < until:
+            self._wait(TICK)
+        until = time.monotonic() + GRACE
+        signals = self.start.signals
+        while left := [stream for stream in self._streams() if stream.is_alive()]:
+            left[0].join(0.05)
+            if any(output.is_writing for output in self._outputs):
+                # The reader of the launcher's output is slow, or has stopped reading.
+                if signals.have_come():
+                    self._code = self._code or 128 + signals.first
+                    break
+                until = time.monotonic() + GRACE
+            elif time.monotonic() > until:
+                break
+        self._wait(0)
+        for stream in self._streams():
+            stream.close()
+
+
+class MPIJob(Job):
+    """Processes that MPI starts and ends, wherever they are."""
+
+    further: ClassVar[list[int]] = [signal.SIGTERM, signal.SIGKILL]
+    grace: ClassVar[float] = GRACE_AFTER_INTERRUPT
+
+    def _begin(self) -> None:
+        words = mpirun.command(
+            self.program,
+            self.processes,
+            self.mode,
+            self.timeout,
+            self.launcher,
+            hash_seed=self.hash_seed,
+            restarts=self.start.number,
+            words=self.start.words,
+        )
+        # MPI's launcher ends its processes properly on SIGTERM, so that is what it gets if this process is killed.
+        command = [*START, "tied", str(os.getpid()), "TERM", *words]
+        stdin = subprocess.DEVNULL if sys.stdin is None or sys.stdin.isatty() else None
+        self._add(Worker(Path(words[0]).name, "mpi"), command, [self.start.logs is None] * 2, stdin)
+
+    def _send(self, worker: Worker, number: int) -> None:
+        """Send a signal to MPI's launcher alone, which ends its processes."""
+        if worker.code is None:
+            os.kill(worker.process.pid, number)
+
+
+class LocalJob(Job):
+    """Processes on this machine."""
+
+    def run(self) -> Ending:
+        """See `Job`; a guard process ends the workers and their children if this process is killed."""
+        assert self.processes is not None
+        # The wait being watched: its purpose and the ranks that have not arrived, the time of the last check, and the
+        # CPU seconds that these ranks had used by then.
+        self._watched: tuple[tuple[str, list[int]], float, dict[int, float | None]] | None = None
+        self._looked = time.monotonic()
+        # The time to report that some ranks run on although others have ended, which nothing else detects.
+        self._tell_at: float | None = None
+        self._fd = anonymous_memory()
         try:
-            yield
+            self.board = Board(self._fd, self.processes, create=True)
+            guard = [*START, "guard"]
+            with subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True, bufsize=0) as self._guard:
+                try:
+                    return super().run()
+                finally:
+                    self._guard.kill()
         finally:
-            self._guard.kill()
-            self._guard.wait()
-            assert self._guard.stdin is not None
-            self._guard.stdin.close()
+            os.close(self._fd)
+
+    def _begin(self) -> None:
+        for rank in range(self.board.size):
+            words = {"rank": rank, "size": self.board.size, "mode": self.mode, "backend": "shared"}
+            words.update(self.start.words, parent=os.getpid(), fd=self._fd)
+            command = mpirun.rank_command(self.program, words, self.start.number, self.hash_seed)
+            # Rank 0 writes to the terminal directly, so that its progress bars work.
+            direct = [not rank and self.start.logs is None and file.isatty() for file in (sys.stdout, sys.stderr)]
+            worker = Worker(f"rank {rank}", f"rank-{rank}", rank, f"[rank {rank}] ".encode())
+            self._add(worker, command, direct, subprocess.DEVNULL if rank else None, self._fd)
+            self._notify_guard("+", worker)
 
     def _notify_guard(self, sign: str, worker: Worker) -> None:
         """Tell the guard that a worker has begun ("+") or ended ("-")."""
@@ -142,126 +449,95 @@ class Job:
         with contextlib.suppress(BrokenPipeError):  # the guard has been killed
             self._guard.stdin.write(f"{sign}{worker.process.pid}\n".encode())
 
-    # ---- watching ----
+    def _notice_end(self, worker: Worker) -> None:
+        self._notify_guard("-", worker)
+        within = self.board.ended(worker.rank)
+        super()._notice_end(worker)
+        if not worker.code and within is not None:
+            self._fail(f"{worker.name} has ended in the middle of {within}", 1)
 
-    def _watch(self) -> None:
-        """Watch the workers until all of them have ended."""
-        running = True
-        while running:
-            self._pass_on(TICK)
-            self._obey_signals()
-            running = False
-            for worker in self.workers:
-                if not worker.ended():
-                    running = True
-                    self._look_for_raised(worker)
-                elif not worker.noticed:
-                    worker.noticed = True
-                    self._notify_guard("-", worker)
-                    within = self.board.ended(worker.rank)
-                    assert worker.code is not None
-                    if worker.code:
-                        code = worker.code if worker.code > 0 else 128 - worker.code
-                        self._fail(f"rank {worker.rank} {worker.outcome()}", code)
-                    elif within is not None:
-                        self._fail(f"rank {worker.rank} has ended in the middle of {within}", 1)
-            if self._kill_at is None:
-                self._look_for_hanging()
-                self._report_missing_ranks()
-            elif time.monotonic() >= self._kill_at:
-                for worker in self.workers:
-                    worker.signal(signal.SIGKILL)
+    def _look(self) -> None:
+        self._look_for_raised()
+        self._look_for_hanging()
+        self._report_missing_ranks()
 
-    def _pass_on(self, seconds: float) -> None:
-        """Wait for something to happen, and pass on what workers have written."""
-        self._pump.pass_on(seconds)
-        if self._pump.failure:
-            self._fail(self._pump.failure, 1)
-
-    def _obey_signals(self) -> None:
-        """Pass signals on to the workers; at the second signal, kill them."""
-        while self.start.signals.pending:
-            number = self.start.signals.pending.pop(0)
-            if self._kill_at is None:
-                self._stop(number, GRACE_AFTER_INTERRUPT, "", 128 + number)
-            else:
-                self._kill_at = time.monotonic()
-
-    def _fail(self, why: str, code: int) -> None:
-        """Note the first failure, and ask all workers to end."""
-        if self._kill_at is None:
-            self._stop(signal.SIGTERM, GRACE, why, code)
-
-    def _stop(self, number: int, grace: float, why: str, code: int) -> None:
-        self._failure = why
-        self._code = code
-        self._kill_at = time.monotonic() + grace
-        for worker in self.workers:
-            worker.signal(number)
-
-    def _look_for_raised(self, worker: Worker) -> None:
+    def _look_for_raised(self) -> None:
         """Fail if the program of a worker has raised, but something, such as a thread, keeps the process running."""
-        if worker.raised is None and self.board.has_raised(worker.rank):
-            worker.raised = time.monotonic()
-        elif worker.raised is not None and time.monotonic() - worker.raised > GRACE_AFTER_RAISING:
-            self._fail(f"rank {worker.rank} has raised and does not end{worker.last_words()}", 1)
+        for worker in self.workers:
+            if not worker.noticed and self.board.has_raised(worker.rank):
+                worker.raised = min(worker.raised, time.monotonic())
+                if time.monotonic() - worker.raised > GRACE_AFTER_RAISING:
+                    self._fail(f"{worker.name} has raised and does not end{worker.last_words()}", 1)
 
     def _report_missing_ranks(self) -> None:
         """Say once which ranks run on, when others ended long ago; they may have work to do, and are not ended."""
         ended = [worker.rank for worker in self.workers if worker.noticed]
-        if not ended or not self._patience:
+        if not ended or not self.timeout:
             return
         if self._tell_at is None:
-            self._tell_at = time.monotonic() + self._patience
-        elif time.monotonic() >= self._tell_at and len(ended) < self.size:
+            self._tell_at = time.monotonic() + self.timeout
+        elif time.monotonic() >= self._tell_at and len(ended) < len(self.workers):
             self._tell_at = math.inf
             late = [str(worker.rank) for worker in self.workers if not worker.noticed]
             who = f"rank {late[0]} still runs" if len(late) == 1 else f"ranks {', '.join(late)} still run"
-            say(f"{who}, {self._patience:g} s after rank {ended[0]} has ended")
+            say(f"{who}, {self.timeout:g} s after rank {ended[0]} has ended")
 
     def _look_for_hanging(self) -> None:
         """Fail if workers wait for one that hangs."""
         waiting = self.board.waiting()
         if waiting is None:
-            self._stalls.nobody_waits()
+            self._watched, self._looked = None, time.monotonic()
             return
         seconds, what, late = waiting
         gone = [rank for rank in late if self.workers[rank].code is not None]
         if gone:
             self._fail(f"rank {gone[0]} has ended, and others wait for it in {what}", 1)
             return
-        hanging = self._stalls.hanging(seconds, what, late)
+        hanging = self._hanging(seconds, what, late) if self.timeout else []
         if not hanging:
             return
         for rank in hanging:
             self.workers[rank].show_where()
         until = time.monotonic() + GRACE_FOR_TRACEBACK
         while time.monotonic() < until and not all(self.workers[rank].ended() for rank in hanging):
-            self._pass_on(TICK)
+            self._wait(TICK)
         names = ", ".join(map(str, hanging))
         self._fail(f"rank {names} hangs: others have waited {seconds:.0f} s for it in {what}", 1)
 
-    # ---- ending ----
+    def _hanging(self, seconds: float, what: str, late: list[int]) -> list[int]:
+        """The ranks that hang, of those that are `late` to what others have waited in for so many seconds."""
+        now = time.monotonic()
+        blind, self._looked = now - self._looked > BLIND, now
+        wait = what, late
+        if blind:
+            # This process was stopped, or its output was not read, so that workers could not write either.
+            self._watched = wait, now, self._used(late)
+            return []
+        if self._watched is None or self._watched[0] != wait or now - self._watched[1] > seconds + TICK:
+            if seconds > self.timeout * SHORT:
+                self._watched = wait, now - seconds, self._used(late)
+            return []
+        _, since, before = self._watched
+        if now - since < self.timeout:
+            return []
+        used = self._used(late)
+        idle = [rank for rank in late if not self._has_worked(before.get(rank), used[rank], now - since)]
+        hanging = late if seconds > PATIENCE * self.timeout else idle
+        if not hanging:
+            self._watched = wait, now, used
+        return hanging
+
+    def _used(self, ranks: list[int]) -> dict[int, float | None]:
+        return {rank: self.workers[rank].processor_seconds() for rank in ranks}
+
+    @staticmethod
+    def _has_worked(before: float | None, after: float | None, seconds: float) -> bool:
+        """Whether a worker was computing in the meantime, as far as that is known."""
+        return before is None or after is None or after - before > WORKING * seconds
 
     def _end_all(self) -> None:
         """Leave nothing behind: no process, no temporary file."""
-        for worker in self.workers:
-            worker.signal(signal.SIGKILL)
-        until = time.monotonic() + GRACE
-        while not all(worker.ended() for worker in self.workers) and time.monotonic() < until:
-            self._pass_on(TICK)
-        # Pass on the rest of the output; no process writes any more.
-        signals = self.start.signals
-        while before := self._pump.open:
-            self._pass_on(0.05)
-            if self._pump.is_blocked:
-                # The reader of the launcher's output is slow, or has stopped reading.
-                if signals.have_come():
-                    self._code = self._code or 128 + signals.first
-                    break
-                until = time.monotonic() + GRACE
-            elif self._pump.open == before and time.monotonic() > until:
-                break
+        super()._end_all()
         for worker in self.workers:
             name = self.board.file_of(worker.rank)
             if name and worker.code is not None:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynet_cy.kernels import pool
+from dynet_cy.parallel.board import Board, anonymous_memory
 from dynet_cy.parallel.collective import allreduce, overlapped
 from dynet_cy.parallel.communicator import (
     LEFT,
@@ -33,9 +34,9 @@ from dynet_cy.parallel.communicator import (
     on_devices,
     only_some,
 )
-from dynet_cy.parallel.hosts import share
 from dynet_cy.parallel.mpi_watch import Watch, forget_names
 from dynet_cy.parallel.shared import SharedCommunicator, sum_of_rows
+from dynet_cy.parallel.start import cpus
 from dynet_cy.train import Trainer
 from dynet_cy.train.interfaces import Reducer
 
@@ -103,10 +104,46 @@ def connect(words: dict[str, str]) -> Communicator:
     return MPICommunicator(mpi, world, inside, local.rank, watch)
 
 
+def share(local: Any, mode: str) -> SharedCommunicator:
+    """The communicator of the processes of a communicator, which must be on one host.
+
+    Unlike workers of the launcher, they do not inherit a descriptor. The first of them makes the memory, which has no
+    name, and the others open it through its descriptor under ``/proc``. So no file remains, however they end.
+
+    Raises:
+        ParallelError: a process cannot open it.
+    """
+    fd, place, why = -1, None, ""
+    if local.rank == 0:
+        fd = anonymous_memory()
+        board = Board(fd, local.size, 0, os.getppid(), create=True)
+        place = f"/proc/{os.getpid()}/fd/{fd}", _identity(fd)
+    name, identity = local.bcast(place)
+    if local.rank:
+        try:
+            fd = os.open(name, os.O_RDWR | os.O_NONBLOCK)  # on another host, the name may belong to anything
+            if _identity(fd) != identity:
+                raise OSError(f"{name} is something else here")
+            board = Board(fd, local.size, local.rank, os.getppid())
+        except OSError as error:
+            why = str(error)
+    for failure in filter(None, local.allgather(why)):
+        raise ParallelError(
+            f"cannot get the shared memory from a process of the same host ({failure}); give each host, or each "
+            "container, a name of its own in DYNET_CY_HOST"
+        )
+    return SharedCommunicator(board, mode)
+
+
+def _identity(fd: int) -> tuple[int, ...]:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino, found.st_size
+
+
 def _sharers(local: Any) -> int:
     """The number of processes of this host on the CPUs of this process; MPI may have bound each to some of them."""
-    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
-    return sum(not cpus.isdisjoint(others) for others in local.allgather(cpus))
+    own = cpus()
+    return sum(not own.isdisjoint(others) for others in local.allgather(own))
 
 
 class _Closed:

@@ -10,7 +10,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["command", "local_rank_by_mpi", "started_by_mpi"]
+from dynet_cy.parallel.start import PROGRAM
+
+__all__ = ["command", "local_rank_by_mpi", "rank_command", "started_by_mpi"]
 
 # Variables for rank and size, set by Open MPI, MPICH and its derivatives, MVAPICH, and PMIx servers (such as Slurm's).
 VARIABLES = (
@@ -79,6 +81,13 @@ def prefix_of(launcher: str) -> list[str]:
     return []
 
 
+def rank_command(program: Sequence[str], words: Mapping[str, object], restarts: int, hash_seed: str) -> list[str]:
+    """The command that runs a Python program as a process of a job; the arguments are those of `command`."""
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    settings = " ".join(f"{name}={value}" for name, value in words.items())
+    return [*PROGRAM, "rank", settings, str(restarts), hash_seed, sys.executable, *flags, *program]
+
+
 def command(
     program: Sequence[str],
     n: int | None = None,
@@ -110,8 +119,4 @@ def command(
     starter = launcher_of(launcher)
     count = [] if n is None else ["-n", str(n)]
     settings = {"backend": "mpi", "mode": mode, "timeout": f"{timeout:g}", **(words or {})}
-    text = " ".join(f"{name}={value}" for name, value in settings.items())
-    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    start = [str(Path(__file__).with_name("start_mpi.py")), text, str(restarts), hash_seed]
-    python = [sys.executable, "-I", "-S", *start, sys.executable, *flags]
-    return [*starter, *prefix_of(starter[0]), *count, *python, *program]
+    return [*starter, *prefix_of(starter[0]), *count, *rank_command(program, settings, restarts, hash_seed)]

@@ -6,30 +6,34 @@ state of the random streams of each, and the position in the data.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import random
 import secrets
+import tempfile
 import warnings
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, Union
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
 
 from dynet_cy.files.checkpoint import RANDOM, checked, load_safetensors, save_safetensors, stored_state
-from dynet_cy.files.schema import ANY, COUNT, FLAG, WHOLE, SchemaError, between, check, every, maybe, record
+from dynet_cy.files.schema import ANY, COUNT, FLAG, WHOLE, SchemaError, between, check, every, maybe, one_of, record
 from dynet_cy.files.textfile import ModelFileError, ModelMismatchError
 from dynet_cy.graph.expressions import random_state, set_random_state
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.parameters import gradient_state, set_gradient_state, settled_array
 from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.parallel.communicator import Communicator
-from dynet_cy.parallel.files import FileName, everywhere, together
 from dynet_cy.parallel.runtime import current
-from dynet_cy.parallel.streams import Generator, generators_of, set_state, state_of
 from dynet_cy.train import Trainer
 
-__all__ = ["CheckpointWarning", "load_checkpoint", "save_checkpoint"]
+__all__ = ["CheckpointWarning", "FileName", "everywhere", "load_checkpoint", "save_checkpoint", "together"]
+
+FileName = Union[str, "os.PathLike[str]"]
+Generator = Union[random.Random, np.random.Generator, np.random.RandomState]
 
 
 class Place(Protocol):
@@ -239,3 +243,115 @@ def _restore_streams(known: dict[str, Any], communicator: Communicator, generato
     set_random_state(own["random"])
     for generator, state in zip(generators_of(generators, "load_checkpoint"), own["generators"]):
         set_state(generator, state)
+
+
+# ---- files of rank 0 ----
+
+
+@contextlib.contextmanager
+def together(communicator: Communicator) -> Iterator[None]:
+    """A block that all ranks leave together; if one raises, all raise."""
+    failure: Exception | None = None
+    try:
+        yield
+    except Exception as error:
+        failure = error
+    failures = communicator.gather(failure and f"{type(failure).__name__}: {failure}", "checkpoint")
+    if failure is not None:
+        raise failure
+    for rank, text in enumerate(failures):
+        if text is not None:
+            raise RuntimeError(f"rank {rank} has failed: {text}")
+
+
+@contextlib.contextmanager
+def everywhere(path: FileName, communicator: Communicator) -> Iterator[FileName]:
+    """The name of a file with the contents of rank 0's file `path`: the file itself, or a copy."""
+    if communicator.size == 1:
+        yield path
+        return
+    identities = communicator.gather(_identity(path), "checkpoint")
+    if identities[0] is None or all(identity == identities[0] for identity in identities):
+        yield path
+        return
+    content = b""
+    if communicator.rank == 0:
+        with open(path, "rb") as file:
+            content = file.read()
+    content = communicator.gather_bytes(content, "checkpoint")[0]
+    if identities[communicator.rank] == identities[0]:
+        yield path
+        return
+    with tempfile.NamedTemporaryFile(suffix=".safetensors") as copied:
+        copied.write(content)
+        copied.flush()
+        yield copied.name
+
+
+def _identity(path: FileName) -> Any:
+    """The identity of a checkpoint file; None if there is no such file."""
+    try:
+        size = os.stat(path).st_size
+        with safe_open(os.fspath(path), "numpy") as file:
+            return size, file.metadata()
+    except (OSError, SafetensorError):
+        return None
+
+
+# ---- states of the random generators of Python and NumPy, as plain data ----
+
+
+def generators_of(generators: Sequence[Generator], function: str) -> list[Any]:
+    """The global generators of Python and NumPy, then the program's own."""
+    for g in generators:
+        if not isinstance(g, (random.Random, np.random.Generator, np.random.RandomState)):
+            raise TypeError(
+                f"{function}: generators must be random.Random, numpy.random.Generator or RandomState, "
+                f"not {type(g).__name__}"
+            )
+    return [random, np.random, *generators]
+
+
+def state_of(generator: Any) -> Any:
+    """The state as plain data."""
+    if isinstance(generator, np.random.Generator):
+        return _plain(generator.bit_generator.state)
+    if isinstance(generator, np.random.RandomState) or generator is np.random:
+        return _plain(generator.get_state(legacy=False))
+    version, numbers, gauss = generator.getstate()
+    return [version, list(numbers), gauss]
+
+
+def set_state(generator: Any, state: Any) -> None:
+    """Restore what `state_of` returned."""
+    if isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = _with_arrays(state)
+    elif isinstance(generator, np.random.RandomState) or generator is np.random:
+        generator.set_state(_with_arrays(state))
+    else:
+        version, numbers, gauss = state
+        generator.setstate((version, tuple(numbers), gauss))
+
+
+def _plain(state: Any) -> Any:
+    if isinstance(state, dict):
+        return {key: _plain(value) for key, value in state.items()}
+    if isinstance(state, np.ndarray):
+        return {"dtype": str(state.dtype), "numbers": state.tolist()}
+    return state.item() if isinstance(state, np.generic) else state
+
+
+# Positions in buffers of numbers drawn in advance, with their largest values, for MT19937 and Philox.
+_POSITIONS = {"pos": 624, "buffer_pos": 4}
+
+
+def _with_arrays(state: Any) -> Any:
+    if isinstance(state, dict):
+        if state.keys() == {"dtype", "numbers"}:
+            check(state["dtype"], one_of("uint32", "uint64"), "a type of numbers")
+            check(state["numbers"], every(COUNT), "numbers")
+            return np.array(state["numbers"], state["dtype"])
+        for key, most in _POSITIONS.items():  # NumPy reads at this position without a check
+            check(state.get(key, 0), between(0, most), key)
+        return {key: _with_arrays(value) for key, value in state.items()}
+    return state

@@ -12,7 +12,8 @@ import numpy as np
 from dynet_cy.kernels import kernels
 from dynet_cy.parallel.communicator import Communicator, LocalCommunicator, ParallelError
 from dynet_cy.parallel.mpirun import local_rank_by_mpi, started_by_mpi
-from dynet_cy.parallel.progress import connect
+from dynet_cy.parallel.start import LAUNCH, RESTARTS, memory_of_launcher, settings_in
+from dynet_cy.train.trainer import note_updates_in
 from dynet_cy.watch.timeline import span
 
 __all__ = [
@@ -32,12 +33,6 @@ __all__ = [
     "use",
 ]
 
-# The launcher's settings for its workers: "name=value" separated by spaces. See `dynet_cy.launch`.
-VARIABLE = "DYNET_CY_LAUNCH"
-
-# How often the launcher has restarted the job; for workers and their children.
-RESTARTS = "DYNET_CY_RESTART_COUNT"
-
 # For each backend, the function that makes the communicator from the launcher's settings.
 BACKENDS = {
     "shared": "dynet_cy.parallel.shared:connect",
@@ -51,7 +46,7 @@ _communicator: Communicator | None = None
 
 def settings_from_launcher() -> dict[str, str]:
     """The launcher's settings for this process; empty if the launcher did not start it, as for a child of a worker."""
-    words = dict(word.split("=", 1) for word in os.environ.get(VARIABLE, "").split())
+    words = settings_in(os.environ.get(LAUNCH, ""))
     return words if words.get("pid") == str(os.getpid()) else {}
 
 
@@ -192,7 +187,15 @@ def average(value: float | Sequence[float], weight: float = 1.0) -> Any:
     return float(mean[0]) if np.ndim(value) == 0 else mean
 
 
-connect(settings_from_launcher())
+def _report_progress() -> None:
+    """Make the trainers of this process, but not of its children, report their progress to the launcher."""
+    memory = memory_of_launcher(settings_from_launcher())
+    if memory is not None:
+        note_updates_in(memory)
+        os.register_at_fork(after_in_child=lambda: note_updates_in(None))
+
+
+_report_progress()
 # A worker on one machine connects at once, since its random numbers and files depend on that; over MPI, when needed.
 if settings_from_launcher().get("backend") == "shared":
     current()

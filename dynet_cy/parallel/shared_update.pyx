@@ -4,7 +4,6 @@ import os
 import weakref
 
 cimport cython
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.math cimport isfinite
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -16,6 +15,7 @@ from dynet_cy.kernels.kernels cimport K, dy_optim, squares_of
 from dynet_cy.kernels.lazy_rows cimport (
     can_defer, catch_up_all, catch_up_shared, clear_deferred_shared, defer_update, mark_moved,
 )
+from dynet_cy.memory.bridge cimport memory_of
 from dynet_cy.memory.storage cimport Param, Storage, forget_gradient, see_whole, touch
 from dynet_cy.model.parameters cimport _Stored, settle as settle_factor
 from dynet_cy.parallel.board cimport Board, dy_count_up
@@ -46,15 +46,6 @@ cdef size_t SPARE = 1 << 20
 
 cdef object part_of(object region, size_t start, size_t size):
     return memoryview(region)[start:start + size]
-
-
-cdef char* address(object region) except NULL:
-    """The address of a mapping, which its owner has to keep alive."""
-    cdef Py_buffer view
-    PyObject_GetBuffer(region, &view, PyBUF_WRITABLE)
-    cdef char* at = <char*>view.buf
-    PyBuffer_Release(&view)
-    return at
 
 
 class SharedModel:
@@ -221,7 +212,7 @@ cdef class SharedReducer(CollectiveReducer):
         self.work = <float*>malloc(PART * sizeof(float))
         if self.grads == NULL or self.first == NULL or self.parts == NULL or self.work == NULL:
             raise MemoryError("what ranks share of gradients")
-        base = address(model.region)
+        base = <char*>memory_of(model.region, True)
         for r in range(self.size):
             self.grads[r] = <float*>(base + r * <size_t>model.plane_bytes)
         self.fresh = <float*>(base + self.size * <size_t>model.plane_bytes)
@@ -235,7 +226,7 @@ cdef class SharedReducer(CollectiveReducer):
                 self.parts[i].round = <uint32_t*>calloc(x.p.rows, sizeof(uint32_t))
                 if self.parts[i].union_ == NULL or self.parts[i].place == NULL or self.parts[i].round == NULL:
                     raise MemoryError(f"rows of {x.full_name}")
-        self.headers_at = address(region)
+        self.headers_at = <char*>memory_of(region, True)
         self.lists_at = <uint32_t*>(self.headers_at + 2 * self.size * self.header_bytes)
         acquire_lock(&reducers_lock)
         self.following = first_reducer
@@ -731,7 +722,7 @@ cdef class LockFreeReducer(Reducer):
     def __cinit__(self, model, region):
         self.model = model
         self.region = region
-        self.counter = <uint64_t*>address(region)
+        self.counter = <uint64_t*>memory_of(region, True)
         # Each time weight decay is applied, it takes a pass over all tables.
         self.least_decay = 2.0 ** -10
         self.alone = False

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import select
 import signal
+import struct
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, NamedTuple
 
-from dynet_cy.parallel.progress import Progress
+from dynet_cy.parallel.board import anonymous_memory
 
-__all__ = ["Ending", "Logs", "Signals", "Start", "say", "supervise"]
+__all__ = ["Ending", "Logs", "Progress", "Signals", "Start", "say", "supervise"]
 
 # The greatest number of seconds between the end of a job and its next start.
 LONGEST_PAUSE = 60.0
@@ -49,6 +50,43 @@ class Logs:
         return open(folder / f"{who}.{suffix}", "xb", buffering=0)
 
 
+class Progress:
+    """The progress of a job, which workers report: a few numbers in anonymous memory.
+
+    The workers open it through the launcher's descriptor under ``/proc``: see `memory_of_launcher` in `start`. This
+    works for the launcher's own workers and for processes that MPI starts on the same host, and leaves no file behind.
+    The numbers are two int64, the updates that have been made and whether that is known, and a token follows them.
+    """
+
+    def __init__(self) -> None:
+        self._fd = anonymous_memory()
+        self._token = secrets.token_hex(16)
+        os.pwrite(self._fd, struct.pack("qq", 0, 0) + self._token.encode(), 0)
+
+    @property
+    def words(self) -> dict[str, str]:
+        """The settings by which workers find it."""
+        return {"progress": f"/proc/{os.getpid()}/fd/{self._fd}", "token": self._token}
+
+    def reset(self, known: bool) -> None:
+        """Prepare for a start of the job: no updates.  The result is `known` if all workers are able to find the
+        memory."""
+        os.pwrite(self._fd, struct.pack("qq", 0, known), 0)
+
+    @property
+    def updates(self) -> int | None:
+        """The number of updates of the last active trainer, including those before its checkpoint.
+
+        None if no worker has found the memory.
+        """
+        updates, known = struct.unpack("qq", os.pread(self._fd, 16, 0))
+        return updates if known else None
+
+    def close(self) -> None:
+        """Free the memory."""
+        os.close(self._fd)
+
+
 @dataclass
 class Start:
     """One start of a job.
@@ -70,7 +108,6 @@ class Signals:
     """Ctrl-C, SIGTERM and SIGHUP to the launcher, noticed while a job runs and between its starts.
 
     Attributes:
-        wake: a descriptor that becomes readable when a signal has arrived or a child has ended.
         pending: signals that have arrived and have not been handled.
         first: the first signal that arrived; 0: none.
     """
@@ -80,17 +117,15 @@ class Signals:
         self.first = 0
 
     def __enter__(self) -> Signals:
-        self.wake, self._writing = os.pipe()
-        os.set_blocking(self.wake, False)
+        self._wake, self._writing = os.pipe()
+        os.set_blocking(self._wake, False)
         os.set_blocking(self._writing, False)
-        numbers = [int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP)]
-        self._before: Mapping[int, Any] = {n: signal.getsignal(n) for n in (*numbers, int(signal.SIGCHLD))}
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+        self._before: dict[signal.Signals, Any] = {n: signal.getsignal(n) for n in numbers}
         self._woken_before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         for number in numbers:
-            if number == signal.SIGHUP and self._before[number] == signal.SIG_IGN:
-                continue  # nohup
-            signal.signal(number, self._note)
-        signal.signal(signal.SIGCHLD, lambda n, frame: None)
+            if (number, self._before[number]) != (signal.SIGHUP, signal.SIG_IGN):  # nohup
+                signal.signal(number, self._note)
         return self
 
     def have_come(self) -> bool:
@@ -98,24 +133,28 @@ class Signals:
         return self.first > 0
 
     def _note(self, number: int, frame: object) -> None:
-        self.pending.append(number)
-        if not self.first:
-            self.first = number
+        if number != signal.SIGCHLD:
+            self.pending.append(number)
+            self.first = self.first or number
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, t: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
         signal.set_wakeup_fd(self._woken_before)
-        os.close(self.wake)
+        os.close(self._wake)
         os.close(self._writing)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for so many seconds, or until a signal arrives or a child ends."""
+        select.select([self._wake], [], [], seconds)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake, 1 << 10)
 
     def pause(self, seconds: float) -> None:
         """Wait for so many seconds, or until a signal arrives."""
         until = time.monotonic() + seconds
         while not self.first and (left := until - time.monotonic()) > 0:
-            select.select([self.wake], [], [], left)
-            with contextlib.suppress(BlockingIOError):
-                os.read(self.wake, 1 << 10)
+            self.wait(left)
 
 
 def supervise(

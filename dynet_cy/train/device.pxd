@@ -1,7 +1,7 @@
 """Updates of parameters on devices, and the device of each parameter."""
 
 from dynet_cy.memory.storage cimport Storage
-from dynet_cy.train.interfaces cimport Backend
+from dynet_cy.train.interfaces cimport Backend, TrainerFields
 from dynet_cy.train.plan cimport Outcome, Update
 
 
@@ -45,7 +45,7 @@ cdef class DevicesBackend(Backend):
 # The backend of a trainer, depending on where its parameters live now.
 cdef Backend backend_of(trainer)
 # Count the outcomes of updates in the trainer.
-cdef int apply_outcome(trainer, const Outcome* found) except -1
+cdef int apply_outcome(TrainerFields trainer, const Outcome* found) except -1
 # The same for all outcomes known without waiting; and for all updates, after waiting for them.
 cdef int poll_updates(trainer) except -1
 cdef int wait_for_updates(trainer) except -1

@@ -14,7 +14,7 @@ from dynet_cy.memory.bridge cimport array_at, memory_of
 from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient, touch
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.train.host cimport HostBackend, lock_gradient, squared_norm, unlock_gradient
-from dynet_cy.train.interfaces cimport Backend, Reducer
+from dynet_cy.train.interfaces cimport Backend, Reducer, TrainerFields
 from dynet_cy.train.plan cimport FROZEN, KEPT, MOVES, Outcome, Plan, Update
 
 
@@ -376,7 +376,7 @@ def refuse_devices(trainer: Trainer, str reason: str | None):
         raise RuntimeError(f"{type(trainer).__name__}: {reason}")
 
 
-cdef int apply_outcome(trainer, const Outcome* found) except -1:
+cdef int apply_outcome(TrainerFields trainer, const Outcome* found) except -1:
     if found.left_out:
         trainer._roll_back(found.left_out)
     if found.dropped:

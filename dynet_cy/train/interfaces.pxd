@@ -1,9 +1,9 @@
 """Interfaces of trainers, backends and reducers; groups of parameters."""
 
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int64_t, uint8_t
 
 from dynet_cy.memory.storage cimport Param, Plane, Storage
-from dynet_cy.train.plan cimport Outcome, Plan, TrainerSettings, Update
+from dynet_cy.train.plan cimport N_CONSTANTS, Outcome, Plan, TrainerSettings, Update
 
 
 # ==== interfaces ==================================================================================
@@ -69,6 +69,29 @@ cdef class Reducer:
     # For `Backend.sum_gradients`: sum floats over all ranks, in place; sum rows, returning (their numbers, sums).
     cdef int sum_floats(self, object floats) except -1
     cdef tuple sum_rows(self, const Param* p, object rows, object values)
+
+
+cdef class TrainerFields:
+    """The settings and state of a trainer as numbers of C: what an update reads and changes."""
+
+    cdef public object _collection      # type: ParameterCollection
+    cdef public list _states            # type: list[Any]  # planes: the state of the rule, then the moving average
+    cdef public object _groups          # type: Sequence[ParameterGroup]
+    # Plain data: beta, frequency, updates, values, and since: by the id of a parameter, how many values came before it.
+    cdef public object _average         # type: dict[str, Any] | None
+    cdef public object _pace            # type: Any  # of the schedule, if there is one
+    cdef public object _norm            # type: float | None
+    cdef public Reducer _reducer
+    cdef int rule                       # number of a row of optim.def
+    cdef double[N_CONSTANTS] constants  # see TrainerSettings
+    cdef public double _learning_rate   # without the schedule
+    cdef public double _clip_threshold
+    cdef public bint _clip_chosen       # whether the program has set the threshold
+    cdef public double _weight_decay    # decoupled,
+    cdef public double _decay_due       # and the share of it that has been collected but not applied yet
+    cdef public bint _sparse
+    cdef public int64_t _steps          # type: int  # made so far
+    cdef public Py_ssize_t _clips, _updates, _skipped
 
 
 # ==== groups ======================================================================================

@@ -1,5 +1,5 @@
 # Written by tools/derive.py
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from typing_extensions import TypeAlias
@@ -20,6 +20,25 @@ class Reducer:
     def collective(self) -> bool: ...
     @property
     def host_only(self) -> str | None: ...
+
+class TrainerFields:
+    _collection: ParameterCollection
+    _states: list[Any]
+    _groups: Sequence[ParameterGroup]
+    _average: dict[str, Any] | None
+    _pace: Any
+    _norm: float | None
+    _reducer: Reducer
+    _learning_rate: float
+    _clip_threshold: float
+    _clip_chosen: bool
+    _weight_decay: float
+    _decay_due: float
+    _sparse: bool
+    _steps: int
+    _clips: int
+    _updates: int
+    _skipped: int
 
 class ParameterGroup:
     """Parameters of a trainer that have settings of their own."""

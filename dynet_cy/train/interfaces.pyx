@@ -92,6 +92,16 @@ cdef class Reducer:
         return rows, values
 
 
+@cython.auto_pickle(False)
+cdef class TrainerFields:
+    def __cinit__(self, *args, **options):
+        rule = type(self)._rule
+        self.rule = -1 if rule is None else rule
+        self._states = []
+        self._groups = ()
+        self._reducer = Reducer()
+
+
 # ==== groups ======================================================================================
 #
 # Groups of parameters with settings of their own, and checks of the settings that users pass.

@@ -14,7 +14,7 @@ from dynet_cy.hints.equivalents import KnownArguments
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.parameters import set_array, settled_array
 from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
-from dynet_cy.parallel.files import everywhere, together
+from dynet_cy.parallel.resume import everywhere, together
 from dynet_cy.parallel.runtime import current
 from dynet_cy.train.schedules import Record
 

@@ -1,5 +1,5 @@
 # Written by tools/derive.py
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from typing_extensions import Buffer, TypeAlias
@@ -8,7 +8,7 @@ from dynet_cy.hints.equivalents import KnownArguments
 from dynet_cy.model.collection import ParameterCollection
 from dynet_cy.model.parameters import LookupParameters, Parameters
 from dynet_cy.model.whole import CollectionOrLayer
-from dynet_cy.train.interfaces import Backend, ParameterGroup, Reducer
+from dynet_cy.train.interfaces import Backend, ParameterGroup, TrainerFields
 from dynet_cy.train.schedules import Schedule
 
 _AnyParameters: TypeAlias = Parameters | LookupParameters
@@ -41,14 +41,14 @@ def updates_made() -> int:
 
 UPDATE_EPOCH: str
 
-class Trainer(KnownArguments, MovingAverages, Restorable):
+class Constant:
+    """A constant of the rule as an attribute of a trainer."""
+
+class Trainer(KnownArguments, MovingAverages, Restorable, TrainerFields):
     """Base class of all trainers."""
 
     _rule: int | None
     _backend: Backend
-    _reducer: Reducer
-    _steps: int
-    _groups: Sequence[ParameterGroup]
     def __init__(self, m: CollectionOrLayer, learning_rate: float) -> None: ...
     def __del__(self) -> None: ...
     @property

@@ -13,7 +13,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.math cimport isfinite, sqrt
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from dynet_cy.core.threads cimport Number, Unlocked, acquire_lock, add_to, follows_dynet, raised_here, release_lock
 from dynet_cy.kernels.lazy_rows cimport moves_all
@@ -26,7 +26,7 @@ from dynet_cy.ops.inputs cimport whole
 from dynet_cy.train.device cimport apply_outcome, backend_of, poll_updates, wait_for_updates
 from dynet_cy.train.host cimport HostBackend
 from dynet_cy.train.interfaces cimport (
-    Backend, Reducer, check_not_scheduled, checked_rate, number, restored_groups, stored_in,
+    Backend, Reducer, TrainerFields, check_not_scheduled, checked_rate, number, restored_groups, stored_in,
 )
 from dynet_cy.train.plan cimport (
     FROZEN, KEPT, MOVES, GroupSettings, Outcome, Plan, TrainerSettings, Update, n_states,
@@ -53,8 +53,6 @@ class MovingAverages:
     values are saved in the next plane.
     """
 
-    # Plain data: beta, frequency, updates, values, and since: by the id of a parameter, how many values came before it.
-    _average = None
     _swapped = ""               # while the parameters are set to the average: are their own values "kept" or "lost"?
 
     def exponential_moving_average(self, beta: float, update_freq=1):
@@ -250,8 +248,10 @@ class Restorable:
     def _settings(self) -> dict[str, Any]:
         """All attributes, as plain data, except the collection, the state of the rule, backend and reducer."""
         wait_for_updates(self)
-        settings = {k: v for k, v in self.__dict__.items() if k not in (
-            "_collection", "_states", "_backend", "_reducer", "_norm", "_pace", "_clip_chosen")}
+        cls = type(self)
+        names = *cls._saved_fields, *[name for _, name in cls._constants_read]
+        settings = {name: getattr(self, name) for name in names}
+        settings.update((name, value) for name, value in self.__dict__.items() if name != "_backend")
         settings["_groups"] = [group._state() for group in self._groups]
         if self._pace is not None:
             settings["_schedule"] = self._pace.state()
@@ -276,12 +276,13 @@ class Restorable:
         pace = settings.pop("_schedule", None)
         self._settle_rows()
         n = self._n_planes(settings)
-        planes = self.__dict__.get("_states", [])       # keep them: they may be memory shared with other processes
+        planes = self._states                           # keep them: they may be memory shared with other processes
         for plane in planes[n:]:
             self._collection.storage.drop_plane(plane)
         planes = planes[:n] + [self._collection.storage.new_plane() for _ in range(n - len(planes))]
         own = list(self._groups)
-        self.__dict__.update(settings)
+        for name, value in settings.items():
+            setattr(self, name, value)
         if self._average is not None:                   # earlier versions did not average parameters that came later
             late = self._average.get("since", {})
             since = {(<_Stored>x).p.id: late.get(name, 0) for name, x in self._collection._full_names().items()}
@@ -303,6 +304,9 @@ class Restorable:
         return [None if not x.is_updated() and all(is_zero(x, plane) for plane in self._states)
                 else [(<_Stored>x).array((<Plane>plane).on((<_Stored>x).p.device)) for plane in self._states]
                 for x in self._collection._below()]
+
+    def __reduce_ex__(self, protocol):
+        return object.__reduce_ex__(self, max(protocol, 2))     # older protocols take no object with fields of C
 
     def __getstate__(self):
         return self._collection, self._settings(), self._state_arrays(), self._pace
@@ -381,10 +385,10 @@ cdef void note_steps(int64_t steps) noexcept:
     release_lock(&made_updates_lock)
 
 
-cdef int make_update(trainer, object chosen, bint skips) except -1:
+cdef int make_update(TrainerFields trainer, object chosen, bint skips) except -1:
     """Update the parameters with these ids, or all if None."""
     cdef list stored = trainer._collection._below()
-    cdef Plan plan = Plan(stored, trainer._states[:trainer._n_states])
+    cdef Plan plan = Plan(stored, trainer._states if trainer._average is None else trainer._states[:-1])
     cdef Update* u = &plan.u
     cdef Backend backend = backend_of(trainer)
     cdef Reducer reducer = trainer._reducer
@@ -439,13 +443,12 @@ cdef int make_update(trainer, object chosen, bint skips) except -1:
     return 0
 
 
-cdef int read_settings(trainer, Plan plan, bint skips, TrainerSettings* own) except -1:
+cdef int read_settings(TrainerFields trainer, Plan plan, bint skips, TrainerSettings* own) except -1:
     """The settings of an update: all that it reads of a trainer and its groups before it is made."""
     cdef Update* u = &plan.u
     cdef GroupSettings* s
     cdef Py_ssize_t i
     cdef uint32_t k
-    average = trainer._average
     memset(own, 0, sizeof(TrainerSettings))         # ranks compare all of its bytes
     own.learning_rate = trainer._rate(None, 0)
     own.clip_threshold = trainer._clip_threshold
@@ -453,8 +456,7 @@ cdef int read_settings(trainer, Plan plan, bint skips, TrainerSettings* own) exc
     own.steps = trainer._steps
     own.sparse = trainer._sparse
     own.skips = skips
-    for i, attribute in trainer._constants_read:
-        own.constants[i] = getattr(trainer, attribute)
+    memcpy(own.constants, trainer.constants, sizeof(own.constants))
     plan.set_groups(1 + len(trainer._groups))
     s = u.settings
     s.weight_decay = own.decoupled_decay
@@ -474,7 +476,7 @@ cdef int read_settings(trainer, Plan plan, bint skips, TrainerSettings* own) exc
     memset(u.group, 0, u.n * sizeof(uint32_t))
     for i in range(u.n if numbers else 0):
         u.group[i] = numbers.get(u.entries[i].id, 0)
-    u.rule = trainer._rule
+    u.rule = trainer.rule
     u.skips = skips
     # Gradients that are not finite are an error, but in programs of DyNet they are used if nothing is clipped.
     u.measures = skips or not follows_dynet()
@@ -485,7 +487,7 @@ cdef int read_settings(trainer, Plan plan, bint skips, TrainerSettings* own) exc
         u.measures |= s.threshold > 0
     u.sparse = own.sparse or not moves_all(u.rule)
     # A moving average that reads all rows after each update would bring them up to date at once.
-    u.lazy = not u.sparse and (average is None or average["frequency"] > 1)
+    u.lazy = not u.sparse and (trainer._average is None or trainer._average["frequency"] > 1)
     return 0
 
 
@@ -552,7 +554,7 @@ cdef int note_decay(collection, list stored, const Update* u) except -1:
     return 0
 
 
-cdef int agree(trainer, Reducer reducer, Plan plan, TrainerSettings* own) except -1:
+cdef int agree(TrainerFields trainer, Reducer reducer, Plan plan, TrainerSettings* own) except -1:
     """Check that all ranks make the same update; a rank without data adopts the settings of the others."""
     cdef TrainerSettings settings
     groups = [group._state() for group in trainer._groups]
@@ -566,11 +568,8 @@ cdef int agree(trainer, Reducer reducer, Plan plan, TrainerSettings* own) except
     if settings.learning_rate != own.learning_rate and trainer._pace is None:       # all ranks have one schedule
         trainer._learning_rate = settings.learning_rate
     trainer._clip_threshold = settings.clip_threshold
-    if settings.decoupled_decay != own.decoupled_decay:
-        trainer._weight_decay = settings.decoupled_decay
-    for k, attribute in trainer._constants_read:
-        if settings.constants[k] != own.constants[k]:
-            setattr(trainer, attribute, settings.constants[k])
+    trainer._weight_decay = settings.decoupled_decay
+    memcpy(trainer.constants, settings.constants, sizeof(settings.constants))
     trainer._sparse = settings.sparse
     if (settings.weight_decay, settings.decay_due) != (own.weight_decay, own.decay_due):
         trainer._collection._set_decay_state((settings.weight_decay, settings.decay_due))
@@ -581,7 +580,7 @@ cdef uint64_t digest(states):
     return int.from_bytes(hashlib.blake2b(repr(states).encode(), digest_size=8).digest(), "little")
 
 
-cdef int set_rates(trainer, Update* u, const TrainerSettings* own, double least) except -1:
+cdef int set_rates(TrainerFields trainer, Update* u, const TrainerSettings* own, double least) except -1:
     """Set everything that depends on the number of the update, and take the weight decay that is due."""
     cdef double shared = trainer._collection._take_decay(least)
     cdef double rate, due, correction, eps_scale
@@ -598,7 +597,10 @@ cdef int set_rates(trainer, Update* u, const TrainerSettings* own, double least)
         s.decoupled = 0 if due < least else due
         if due - s.decoupled != s.collected:
             s.collected = due - s.decoupled
-            (trainer._groups[k - 1] if k else trainer)._decay_due = s.collected
+            if k:
+                trainer._groups[<Py_ssize_t>k - 1]._decay_due = s.collected
+            else:
+                trainer._decay_due = s.collected
     return 0
 
 
@@ -645,14 +647,14 @@ cdef set updating = set()
 cdef set warned = set()         # reasons that `note_nothing` has told
 
 
-cdef int note_nothing(object trainer) except -1:
+cdef int note_nothing(TrainerFields trainer) except -1:
     """Warn once if an update changes nothing, as no parameter has a gradient.
 
     Other processes may have gradients, and a program with frozen parameters knows what it does.
     """
     cdef _Stored x
     cdef list stored = trainer._collection._below()
-    if follows_dynet() or (<Reducer>trainer._reducer).collective:
+    if follows_dynet() or trainer._reducer.collective:
         return 0
     for x in stored:
         if x.has_gradient() or not x.p.updated:
@@ -668,8 +670,21 @@ cdef int note_nothing(object trainer) except -1:
     return 0
 
 
+class Constant:
+    """A constant of the rule as an attribute of a trainer."""
+
+    def __init__(self, k):
+        self.k = k
+
+    def __get__(self, trainer, owner):
+        return self if trainer is None else (<TrainerFields>trainer).constants[<int>self.k]
+
+    def __set__(self, trainer, value):
+        (<TrainerFields>trainer).constants[<int>self.k] = value
+
+
 @cython.embedsignature(False)
-class Trainer(KnownArguments, MovingAverages, Restorable):
+class Trainer(KnownArguments, MovingAverages, Restorable, TrainerFields):
     """Base class of all trainers.  Use one of the derived classes.
 
     Gradients are clipped by default: if their global L2 norm exceeds 5, they
@@ -699,20 +714,15 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
     _constants = {}             # for each constant of the rule (b1, b2, eps): the trainer's attribute that holds it
     _constants_read = ()        # the same as pairs of a number and an attribute, see `check_constants`
     _backend: Backend = HostBackend()
-    _reducer: Reducer = Reducer()
-    _steps: int
-    # Attributes that pickles and checkpoints of earlier versions do not have.
-    _groups: Sequence[ParameterGroup] = ()
-    _weight_decay = 0.0
-    _decay_due = 0.0
-    _skipped = 0
-    _norm = None
-    _pace = None
-    _clip_chosen = False        # whether the program has set the threshold
+    _saved_fields = (           # fields that are settings or state of the trainer
+        "_learning_rate", "_clip_threshold", "_sparse", "_steps", "_decay_due", "_clips", "_updates", "_skipped",
+        "_average")
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
         cls._constants_read = check_constants(cls)
+        for k, attribute in cls._constants_read:
+            setattr(cls, attribute, Constant(k))
 
     def __init__(self, m: CollectionOrLayer, learning_rate: float) -> None:
         if self._rule is None:
@@ -721,16 +731,10 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         if not isinstance(m, ParameterCollection):
             raise refused(type(self).__name__, "m", m)
         self._collection = m
-        self._states = []
         for _ in range(self._n_states):
             self._states.append(m.storage.new_plane())      # if one fails, those already made are freed
         self._clip_threshold = 5.0
         self._sparse = True
-        self._steps = 0
-        self._groups = []
-        self._decay_due = 0.0
-        self._clips = self._updates = self._skipped = 0
-        self._average = None
         self._swapped = ""
         self.learning_rate = learning_rate
 
@@ -741,7 +745,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
             except RuntimeError as e:
                 if type(e) is RuntimeError:             # not a failure of the device
                     warnings.warn(f"{type(self).__name__}: {e}", RuntimeWarning, stacklevel=1)
-        states = getattr(self, "_states", ())
+        states = self._states
         if states:                                      # deferred updates still need them
             raised = raised_here()
             try:

@@ -356,6 +356,8 @@ class AdamWTrainer(AdamTrainer):
         >>> trainer = dy.AdamWTrainer(model, 1e-3, weight_decay=0.05, exclude=[*biases, table])
     """
 
+    _saved_fields = (*AdamTrainer._saved_fields, "_weight_decay")
+
     def __init__(
         self, m: CollectionOrLayer, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8, weight_decay=0.01,
         exclude: _Params = (), learning_rate: float | None = None

@@ -275,6 +275,7 @@ class TestFilesThatDoNotFit:
             ("trainer.settings._beta_1", 10**100, "_beta_1"),
             ("trainer.settings._steps", 10**100, "_steps"),
             ("trainer.settings._steps", -3, "_steps is -3"),
+            ("trainer.settings._clips", 1 << 63, "_clips is 9223372036854775808"),
             ("trainer.settings._steps", 1.5, "_steps is 1.5"),
             ("trainer.settings._sparse", 1, "_sparse is 1, not true or false"),
             ("trainer.settings._clip_threshold", math.nan, "_clip_threshold is nan"),

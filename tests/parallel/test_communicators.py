@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
+from dynet_cy.parallel import mpi
 from dynet_cy.parallel.board import Board, anonymous_memory
 from dynet_cy.parallel.collective import allreduce
 from dynet_cy.parallel.communicator import Communicator, LocalCommunicator
@@ -135,3 +136,33 @@ class Narrow(LocalCommunicator):
 def test_rows_that_do_not_fit(kind: type[Communicator], words: str) -> None:
     with pytest.raises(ValueError, match=f"{kind.__name__}.sum_rows: .*{words}.* a table of 5 rows of 2 numbers"):
         step(kind())
+
+
+class Host:
+    """What `share` uses of an MPI communicator of one host: that of the second of two processes."""
+
+    rank, size = 1, 2
+
+    def __init__(self, place: Any) -> None:
+        self.place = place
+
+    def bcast(self, place: Any) -> Any:
+        return self.place
+
+    def allgather(self, own: str) -> list[str]:
+        return ["", own]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+def test_memory_that_the_first_process_of_a_host_has_made() -> None:
+    """Another host may have the same process ids and descriptors: the place alone is not trusted."""
+    fds = [anonymous_memory(), anonymous_memory()]
+    board = Board(fds[0], 2, 0, 0, create=True)
+    name, identity = f"/proc/self/fd/{fds[0]}", mpi._identity(fds[0])
+    assert mpi.share(Host((name, identity)), "sync").rank == 1
+    assert board.size == 2
+    for wrong in (name + "0", f"/proc/self/fd/{fds[1]}", "/dev/null"):
+        with pytest.raises(dy.parallel.ParallelError, match="a name of its own in DYNET_CY_HOST"):
+            mpi.share(Host((wrong, identity)), "sync")
+    for fd in fds:
+        os.close(fd)

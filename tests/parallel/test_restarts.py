@@ -19,8 +19,7 @@ from parallel.test_mpi import ENVIRONMENT, needs_mpi
 import dynet_cy as dy
 from dynet_cy.launch import main
 from dynet_cy.parallel import supervise as supervising
-from dynet_cy.parallel.progress import Progress
-from dynet_cy.parallel.supervise import Ending, Start, supervise
+from dynet_cy.parallel.supervise import Ending, Progress, Start, supervise
 from dynet_cy.train.trainer import note_updates_in
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
