@@ -206,18 +206,14 @@ def tree_lstm_c(w: Writer, step: Step, args: list[Value]) -> str:
 # ---- contractions
 
 
-@converts("contract3d_1d", "contract3d_1d_bias")
+@converts("contract3d_1d")
 def contract(w: Writer, step: Step, args: list[Value]) -> str:
     """z_ij = sum_k x_ijk y_k: the product of y and x as a matrix, which has k rows in the file."""
     x, y = args[0], w.flat(args[1])
-    has_batch = not sizes.is_one(step.batch)
     area = tuple(a * b for a, b in zip(*step.dims))
     x = w.with_axes(x, (area, y.dims[0]))
     name = product(w, x, y, True)
-    z = w.with_axes(Value(name, (area,), x.batch if x.has_batch else y.batch, x.each or y.each), step.dims)
-    if len(args) == 2:
-        return z.name
-    return w.add("Add", w.lifted(z, 2, has_batch), w.lifted(w.with_axes(args[2], step.dims), 2, has_batch))
+    return w.with_axes(Value(name, (area,), x.batch if x.has_batch else y.batch, x.each or y.each), step.dims).name
 
 
 @converts("circ_conv", "circ_corr")

@@ -8,8 +8,7 @@ import numpy as np
 
 from dynet_cy.onnx import sizes
 from dynet_cy.onnx.converters import converts
-from dynet_cy.onnx.elementwise import huber_of, pair
-from dynet_cy.onnx.sizes import Size
+from dynet_cy.onnx.elementwise import pair
 from dynet_cy.onnx.tracing import Step
 from dynet_cy.onnx.writer import Picked, Value, Writer
 
@@ -53,35 +52,20 @@ def total(w: Writer, step: Step, args: list[Value]) -> str:
     return shaped(w, x, reduce(w, "ReduceSum", x.name, axes), axes, step)
 
 
-@converts("moment")
-def moment(w: Writer, step: Step, args: list[Value]) -> str:
-    x, divisor, order = args[0], w.whole(1), w.whole(2)
+@converts("mean")
+def mean(w: Writer, step: Step, args: list[Value]) -> str:
+    x, divisor = args[0], w.whole(1)
     axes = reduced_axes(w, x)
-    powers = x.name if order == 1 else w.add("Pow", x.name, w.constant(order))
     if divisor > 0:
-        found = w.add("Div", reduce(w, "ReduceSum", powers, axes), w.constant(divisor))
+        found = w.add("Div", reduce(w, "ReduceSum", x.name, axes), w.constant(divisor))
     else:
-        found = reduce(w, "ReduceMean", powers, axes)
+        found = reduce(w, "ReduceMean", x.name, axes)
     return shaped(w, x, found, axes, step)
-
-
-@converts("std")
-def deviation(w: Writer, step: Step, args: list[Value]) -> str:
-    x = args[0]
-    axes = reduced_axes(w, x)
-    centered = w.add("Sub", x.name, reduce(w, "ReduceMean", x.name, axes, keep=True))
-    variance = reduce(w, "ReduceMean", w.add("Mul", centered, centered), axes)
-    return shaped(w, x, w.add("Sqrt", variance), axes, step)
 
 
 @converts("squared_norm")
 def squared_norm(w: Writer, step: Step, args: list[Value]) -> str:
     return w.add("ReduceSumSquare", w.flat(args[0]).name, w.ints(-1), keepdims=1)
-
-
-@converts("l2_norm")
-def l2_norm(w: Writer, step: Step, args: list[Value]) -> str:
-    return w.add("ReduceL2", w.flat(args[0]).name, w.ints(-1), keepdims=1)
 
 
 _NORMS = {1.0: "ReduceL1", 2.0: "ReduceL2", inf: "ReduceMax"}
@@ -93,7 +77,9 @@ def norm(w: Writer, step: Step, args: list[Value]) -> str:
     x, p = args[0], w.number(1)
     axes = reduced_axes(w, x)
     size = found = w.add("Abs", x.name)
-    if p in _NORMS:
+    if w.whole(2):  # of the deviation: the root of a mean of squares
+        found = w.add("Sqrt", reduce(w, "ReduceMean", w.add("Mul", size, size), axes))
+    elif p in _NORMS:
         found = reduce(w, _NORMS[p], size, axes)
     elif axes:
         top = reduce(w, "ReduceMax", size, axes, keep=True)
@@ -179,12 +165,12 @@ def kmax_pooling(w: Writer, step: Step, args: list[Value]) -> str:
 # ---- softmax
 
 
-@converts("softmax", "softmin")
+@converts("softmax")
 def softmax(w: Writer, step: Step, args: list[Value]) -> str:
     x, axis = args[0], w.whole(0)
     if not x.dims:  # one number
         return w.add("Sub", w.add("Add", x.name, w.constant(1)), x.name)
-    return w.add("Softmax", w.add("Neg", x.name) if step.op == "softmin" else x.name, axis=-axis - 1)
+    return w.add("Softmax", x.name, axis=-axis - 1)
 
 
 @converts("log_softmax")
@@ -251,23 +237,20 @@ def sparsemax(w: Writer, step: Step, args: list[Value]) -> str:
 # ---- classes: losses with the index of the true one
 
 
-def classes(w: Writer, step: Step, x: Value, lines: Size | None) -> tuple[str, str, bool]:
+def classes(w: Writer, step: Step, x: Value) -> tuple[str, str, bool]:
     """The scores, and a tensor of booleans that marks the true class, both with the classes along the last axis."""
-    count = tuple(1 for _ in step.batch) if lines is None else lines
     has_batch = not sizes.is_one(step.batch)
-    true = w.picked(count, has_batch)
-    places = w.add("OneHot", true.name, w.size(x.dims[0]), w.constant([0, 1]), axis=-1)  # [.., count, classes]
+    true = w.picked(tuple(1 for _ in step.batch), has_batch)
+    spots = w.add("OneHot", true.name, w.size(x.dims[0]), w.constant([0, 1]), axis=-1)  # [.., 1, classes]
     each = x.each or true.each
-    if lines is None:
-        places = w.add("Squeeze", places, w.ints(-2))
-    there = Value(places, x.dims, step.batch, true.each)
+    there = Value(w.add("Squeeze", spots, w.ints(-2)), x.dims, step.batch, true.each)
     name = w.lifted(x, len(x.dims), has_batch)
     return name, w.add("Greater", w.lifted(there, len(x.dims), has_batch), w.constant(0)), each
 
 
 @converts("pickneglogsoftmax")
 def pickneglogsoftmax(w: Writer, step: Step, args: list[Value]) -> Value:
-    scores, true, each = classes(w, step, w.flat(args[0]), None)
+    scores, true, each = classes(w, step, w.flat(args[0]))
     logs = w.add("Where", true, w.add("LogSoftmax", scores, axis=-1), w.constant(0))
     found = w.add("Neg", reduce(w, "ReduceSum", logs, [-1], keep=True))
     return Value(found, step.dims, step.batch, each)
@@ -286,21 +269,13 @@ def pickneglogsoftmax_at(w: Writer, step: Step, args: list[Value]) -> Value:
     return Value(w.add("Neg", found), step.dims, step.batch, x.each or true.each)
 
 
-@converts("hinge", "hinge_dim")
+@converts("hinge")
 def hinge(w: Writer, step: Step, args: list[Value]) -> Value:
-    x, lines = args[0], None
-    if step.op == "hinge":
-        x = w.flat(x)
-    elif w.whole(1):
-        order = list(range(x.rank))
-        x = x._replace(name=w.transpose(x.name, [*order[:-2], order[-1], order[-2]]), dims=(x.dims[1], x.dims[0]))
-    lines = None if step.op == "hinge" else x.dims[1]
-    scores, true, each = classes(w, step, x, lines)
+    scores, true, each = classes(w, step, w.flat(args[0]))
     zero = w.constant(0)
     bar = reduce(w, "ReduceSum", w.add("Where", true, scores, zero), [-1], keep=True)
     over = w.add("Relu", w.add("Add", w.add("Sub", scores, bar), w.constant(w.number(0))))
-    others = w.add("Where", true, zero, over)
-    return Value(reduce(w, "ReduceSum", others, [-1], keep=lines is None), step.dims, step.batch, each)
+    return Value(reduce(w, "ReduceSum", w.add("Where", true, zero, over), [-1], keep=True), step.dims, step.batch, each)
 
 
 # ---- losses
@@ -308,7 +283,7 @@ def hinge(w: Writer, step: Step, args: list[Value]) -> Value:
 _TINY = np.finfo(np.float32).tiny
 
 
-@converts("squared_distance", "l1_distance", "huber_distance", "binary_log_loss")
+@converts("squared_distance", "l1_distance", "binary_log_loss")
 def distance(w: Writer, step: Step, args: list[Value]) -> str:
     both = [w.flat(x) for x in args]
     a, b = pair(w, step, both)
@@ -320,15 +295,7 @@ def distance(w: Writer, step: Step, args: list[Value]) -> str:
     difference = w.add("Sub", a, b)
     if step.op == "squared_distance":
         return w.add("ReduceSumSquare", difference, w.ints(-1), keepdims=1)
-    if step.op == "l1_distance":
-        return w.add("ReduceL1", difference, w.ints(-1), keepdims=1)
-    return w.add("Mul", summed(w, huber_of(w, difference, w.number(0))), w.constant(0.5))
-
-
-@converts("pairwise_rank_loss")
-def pairwise_rank_loss(w: Writer, step: Step, args: list[Value]) -> str:
-    a, b = pair(w, step, [w.with_axes(x, step.dims) for x in args])
-    return w.add("Relu", w.add("Add", w.add("Sub", b, a), w.constant(w.number(0))))
+    return w.add("ReduceL1", difference, w.ints(-1), keepdims=1)
 
 
 @converts("poisson_loss")
