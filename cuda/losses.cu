@@ -3,23 +3,35 @@
 // Distances and losses between two arguments.
 #include "common.cuh"
 
+#define UNARY(name, value, derivative) \
+    static __device__ __forceinline__ float unary_##name(float x, float p0, float p1) { \
+        (void)p0; (void)p1; \
+        return value; \
+    }
 // The rows of binary.def that are losses do not use y.
 #define BINARY(name, value, da, db) \
-    static __device__ __forceinline__ float value_##name(float a, float b) { return value; } \
-    static __device__ __forceinline__ float slope_0_##name(float a, float b, float y = 0.f) { \
+    static __device__ __forceinline__ float value_##name(float a, float b, float) { return value; } \
+    static __device__ __forceinline__ float slope_0_##name(float a, float b, float, float y = 0.f) { \
         (void)a; (void)b; (void)y; \
         return da; \
     } \
-    static __device__ __forceinline__ float slope_1_##name(float a, float b, float y = 0.f) { \
+    static __device__ __forceinline__ float slope_1_##name(float a, float b, float, float y = 0.f) { \
         (void)a; (void)b; (void)y; \
         return db; \
     }
+#include "dynet_cy/unary.def"
 #include "dynet_cy/binary.def"
+
+static __device__ __forceinline__ float value_huber(float a, float b, float c) { return 0.5f * unary_huber(a - b, c, 0.f); }
+static __device__ __forceinline__ float slope_0_huber(float a, float b, float c) { return unary_clip(a - b, -c, c); }
+static __device__ __forceinline__ float slope_1_huber(float a, float b, float c) { return -unary_clip(a - b, -c, c); }
 
 /** op squared_distance(a, b): f = squared_difference
  *  op l1_distance(a, b): f = abs_difference
  *  op binary_log_loss(a, b): f = binary_log_loss
+ *  op huber_distance(a, b): f = huber
  *  n = size_of(&c.x[0].dim)
+ *  p = c.attrs[0].f
  *  forward:
  *      pair_forward_{f}: rows(batch, n)
  *  backward:
@@ -28,26 +40,26 @@
 // dx_j = dy_b slope_j for each argument; summed over the batch if `elements` is 1.
 #define PAIR_BACKWARD(side, name) \
     extern "C" __global__ void pair_backward_##side##_##name( \
-        size_t batch, size_t n, const float *as, size_t stride_a, const float *bs, size_t stride_b, \
+        size_t batch, size_t n, float p, const float *as, size_t stride_a, const float *bs, size_t stride_b, \
         const float *dy, float *dx, size_t elements, int acc) { \
         size_t uses = elements == 1 ? batch : 1; \
         for (EACH(i, elements * n)) { \
             size_t e = i / n, j = i - e * n; \
             double total = 0; \
             for (size_t b = e; b < e + uses; b++) \
-                total += dy[b] * slope_##side##_##name(as[b * stride_a + j], bs[b * stride_b + j]); \
+                total += dy[b] * slope_##side##_##name(as[b * stride_a + j], bs[b * stride_b + j], p); \
             store(dx + i, acc, (float)total); \
         } \
     }
 
 // y_b = sum_j f(a_j, b_j). A stride of 0: the argument has batch size 1.
 #define PAIR(name) \
-    extern "C" __global__ void pair_forward_##name(size_t batch, size_t n, const float *as, size_t stride_a, \
+    extern "C" __global__ void pair_forward_##name(size_t batch, size_t n, float p, const float *as, size_t stride_a, \
                                                    const float *bs, size_t stride_b, float *y) { \
         __shared__ float part[32]; \
         for (ROWS(b, batch)) { \
             double total = 0; \
-            for (LANES(j, n)) total += value_##name(as[b * stride_a + j], bs[b * stride_b + j]); \
+            for (LANES(j, n)) total += value_##name(as[b * stride_a + j], bs[b * stride_b + j], p); \
             float sum = block_sum((float)total, part); \
             if (threadIdx.x == 0) y[b] = sum; \
         } \
@@ -58,6 +70,37 @@
 PAIR(squared_difference)
 PAIR(abs_difference)
 PAIR(binary_log_loss)
+PAIR(huber)
+
+/** op pairwise_rank_loss(a, b)
+ *  total = total_of(&c.y.dim)
+ *  forward:
+ *      m = c.attrs[0].f
+ *      na = total_of(&c.x[0].dim)
+ *      nb = total_of(&c.x[1].dim)
+ *      pairwise_forward: each(total)
+ *  backward:
+ *      n = total_of(&c.dx.dim)
+ *      sign = 1 if i else -1
+ *      pairwise_backward: each(n) */
+// y = max(m - a + b, 0). An argument with fewer numbers than y has batch size 1.
+extern "C" __global__ void pairwise_forward(size_t total, float m, const float *__restrict__ as, size_t na,
+                                            const float *__restrict__ bs, size_t nb, float *y) {
+    for (EACH(i, total)) {
+        float t = m - as[i % na] + bs[i % nb];
+        y[i] = t <= 0.f ? 0.f : t;  // a NaN stays
+    }
+}
+
+extern "C" __global__ void pairwise_backward(size_t total, size_t n, float sign, const float *__restrict__ y,
+                                             const float *__restrict__ dy, float *dx, int acc) {
+    for (EACH(j, n)) {
+        double sum = 0;
+        for (size_t i = j; i < total; i += n)
+            if (y[i] > 0.f) sum += sign * dy[i];
+        store(dx + j, acc, (float)sum);
+    }
+}
 
 /** op poisson_loss(l)
  *  forward:

@@ -18,6 +18,7 @@ from dynet_cy.ops.elementwise import (
     cmult,
     equal,
     exp,
+    huber,
     pow,
     rectify,
     safe_sqrt,
@@ -34,6 +35,7 @@ from dynet_cy.ops.reduce import (
     max_dim,
     mean_batches,
     sum_dim,
+    sum_elems,
 )
 from dynet_cy.ops.shape import concatenate, concatenate_cols, nobackprop, reshape
 from dynet_cy.ops.softmax import log_softmax, softmax
@@ -285,6 +287,16 @@ _SUMMED = {
 def distance(step: Step, i: int) -> Contribution:
     names = {"a": step.x(0), "b": step.x(1)}
     return cmult(step.dy, derivative(PARTS[_SUMMED[step.node.op]][i], names))
+
+
+@composed("huber_distance")
+def huber_distance(step: Step, xs: list[Expression]) -> Expression:
+    return 0.5 * sum_elems(huber(xs[0] - xs[1], step.number(0)))
+
+
+@composed("pairwise_rank_loss")
+def pairwise_rank_loss(step: Step, xs: list[Expression]) -> Expression:
+    return rectify(xs[1] - xs[0] + step.number(0))
 
 
 @each("poisson_loss")

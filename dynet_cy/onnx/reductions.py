@@ -8,7 +8,7 @@ import numpy as np
 
 from dynet_cy.onnx import sizes
 from dynet_cy.onnx.converters import converts
-from dynet_cy.onnx.elementwise import pair
+from dynet_cy.onnx.elementwise import huber_of, pair
 from dynet_cy.onnx.tracing import Step
 from dynet_cy.onnx.writer import Picked, Value, Writer
 
@@ -283,7 +283,7 @@ def hinge(w: Writer, step: Step, args: list[Value]) -> Value:
 _TINY = np.finfo(np.float32).tiny
 
 
-@converts("squared_distance", "l1_distance", "binary_log_loss")
+@converts("squared_distance", "l1_distance", "huber_distance", "binary_log_loss")
 def distance(w: Writer, step: Step, args: list[Value]) -> str:
     both = [w.flat(x) for x in args]
     a, b = pair(w, step, both)
@@ -295,7 +295,15 @@ def distance(w: Writer, step: Step, args: list[Value]) -> str:
     difference = w.add("Sub", a, b)
     if step.op == "squared_distance":
         return w.add("ReduceSumSquare", difference, w.ints(-1), keepdims=1)
-    return w.add("ReduceL1", difference, w.ints(-1), keepdims=1)
+    if step.op == "l1_distance":
+        return w.add("ReduceL1", difference, w.ints(-1), keepdims=1)
+    return w.add("Mul", summed(w, huber_of(w, difference, w.number(0))), w.constant(0.5))
+
+
+@converts("pairwise_rank_loss")
+def pairwise_rank_loss(w: Writer, step: Step, args: list[Value]) -> str:
+    a, b = pair(w, step, [w.with_axes(x, step.dims) for x in args])
+    return w.add("Relu", w.add("Add", w.add("Sub", b, a), w.constant(w.number(0))))
 
 
 @converts("poisson_loss")

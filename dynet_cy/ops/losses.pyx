@@ -12,13 +12,13 @@ from dynet_cy.core.tensor cimport INTEGERS, Call, Dim, axis_of, cols_of, element
 from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.graph.expressions cimport Expression, dim_of, number_in
 from dynet_cy.graph.making cimport (
-    apply, apply1x, apply2, claim_current, expression, release_current, wrap,
+    apply, apply1x, apply2, apply2x, claim_current, expression, release_current, wrap,
 )
 from dynet_cy.graph.origin cimport describe_dim
 from dynet_cy.graph.structs cimport Extra, Graph, Node, args_of, no_extra, nodes_of
 from dynet_cy.kernels.kernels cimport (
-    K, DY_BINARY_abs_difference, DY_BINARY_add, DY_BINARY_binary_log_loss, DY_BINARY_squared_difference,
-    DY_UNARY_exp, DY_UNARY_huber, DY_UNARY_logistic, DY_UNARY_shift,
+    K, DY_BINARY_abs_difference, DY_BINARY_add, DY_BINARY_binary_log_loss, DY_BINARY_squared_difference, DY_BINARY_sub,
+    DY_UNARY_clip, DY_UNARY_exp, DY_UNARY_huber, DY_UNARY_logistic, DY_UNARY_shift,
 )
 from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.elementwise cimport UNARY
@@ -28,11 +28,10 @@ from dynet_cy.ops.loops cimport (
 )
 from dynet_cy.ops.positions cimport chooser_number, refuse, refuse_number, refused
 from dynet_cy.ops.registry cimport (
-    SHARE, UNREAD_RESULT, Backward, DimRule, Forward, Op, Shapes, op_at, register,
+    FLAT, SHARE, UNREAD_ARGUMENTS, UNREAD_RESULT, Backward, DimRule, Forward, Op, Shapes, op_at, register,
 )
 
 from dynet_cy.graph.structs import operators
-from dynet_cy.ops.elementwise import rectify
 from dynet_cy.ops.inputs import inputTensor, constant
 from dynet_cy.ops.registry import DimensionError
 
@@ -227,16 +226,39 @@ def binary_log_loss(x, y: Expression | npt.ArrayLike):
     return apply2(BINARY_LOG_LOSS, x, y)
 
 
-# ---- losses of the differences of two expressions --------------------------------------
+# ---- huber_distance: y = sum_j h(x_j - y_j) --------------------------------------
+# h(d) = d^2 / 2 up to |d| = c, and is linear beyond.  Attributes: c.
 
-cdef int check_pair(object x, object y, str function) except -1:
-    """x and y must be expressions of one shape, whose batch sizes agree."""
-    cdef const Dim* a = dim_of(expression(x, function, "x"))
-    cdef const Dim* b = dim_of(expression(y, function, "y"))
-    if same_shape(a, b) and (a.bd == b.bd or a.bd == 1 or b.bd == 1):
-        return 0
-    why = f"batch sizes {a.bd} and {b.bd} differ" if same_shape(a, b) else "x and y differ in shape"
-    raise DimensionError(f"{function}: {why}\n    x  {describe_dim(a)}\n    y  {describe_dim(b)}")
+cdef void huber_forward(const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        K.binary_fwd[<int>DY_BINARY_sub](n, element(&c.x[0], b), 1, element(&c.x[1], b), 1, c.work)
+        K.unary_fwd[<int>DY_UNARY_huber](n, c.work, c.attrs[0].f, 0, c.work)
+        c.y.v[b] = 0.5 * K.sum(n, c.work)
+
+
+cdef void huber_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef uint32_t b
+    cdef float slope
+    cdef float* dx
+    cdef int add
+    cdef Terms terms
+    begin_terms(&terms, c, c.work + 2 * n)
+    for b in range(c.y.dim.bd):
+        slope = -c.dy.v[b] if i else c.dy.v[b]
+        K.binary_fwd[<int>DY_BINARY_sub](n, element(&c.x[0], b), 1, element(&c.x[1], b), 1, c.work)
+        K.unary_fwd[<int>DY_UNARY_clip](n, c.work, -c.attrs[0].f, c.attrs[0].f, c.work)
+        dx = next_term(&terms, c, b, &add)
+        if add:
+            K.axpy(n, slope, c.work, dx)
+        else:
+            K.scale(n, slope, c.work, dx)
+    end_terms(&terms)
+
+
+cdef Op* HUBER_DISTANCE = new_pair_op(b"huber_distance", huber_forward, huber_backward)
 
 
 def huber_distance(x, y, float c=1.345):
@@ -250,10 +272,58 @@ def huber_distance(x, y, float c=1.345):
         >>> dy.huber_distance(dy.inputVector([0, 0]), dy.inputVector([1, 1])).value()
         1.0
     """
-    check_pair(x, y, "huber_distance")
     cdef Extra extra = no_extra()
     extra.attrs[0].f = c
-    return 0.5 * apply1x(UNARY[DY_UNARY_huber], x - y, &extra).sum()
+    return apply2x(HUBER_DISTANCE, x, y, &extra)
+
+
+# ---- pairwise_rank_loss: y = max(m - x + y, 0), element by element ----------------
+# Attributes: m.
+
+cdef int pairwise_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t k
+    pair_dim(s, y)
+    y.nd = s.x[0].nd
+    for k in range(y.nd):
+        y.d[k] = s.x[0].d[k]
+    return 0
+
+
+cdef void pairwise_forward(const Call* c) noexcept nogil:
+    cdef size_t j, n = size_of(&c.y.dim)
+    cdef uint32_t b
+    cdef float* x
+    cdef float* other
+    cdef float* y
+    cdef float t
+    for b in range(c.y.dim.bd):
+        x = element(&c.x[0], b)
+        other = element(&c.x[1], b)
+        y = element(&c.y, b)
+        for j in range(n):
+            t = c.attrs[0].f - x[j] + other[j]
+            y[j] = 0 if t <= 0 else t           # a NaN stays
+
+
+cdef void pairwise_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t j, n = size_of(&c.y.dim)
+    cdef uint32_t b
+    cdef float* y
+    cdef float* dy
+    cdef float* dx
+    cdef float sign = 1 if i else -1
+    for b in range(c.y.dim.bd):
+        y = element(&c.y, b)
+        dy = element(&c.dy, b)
+        dx = element(&c.dx, b)
+        for j in range(n):
+            dx[j] += sign * dy[j] if y[j] > 0 else 0
+
+
+cdef Op* PAIRWISE = register(b"pairwise_rank_loss", b"x y", pairwise_dim, pairwise_forward,
+                             pairwise_backward)
+PAIRWISE.unread = UNREAD_ARGUMENTS
+PAIRWISE.batching = FLAT
 
 
 def pairwise_rank_loss(x, y, float m=1.0):
@@ -268,8 +338,9 @@ def pairwise_rank_loss(x, y, float m=1.0):
         >>> dy.pairwise_rank_loss(dy.inputVector([3, 1]), dy.inputVector([1, 1])).npvalue()
         array([0., 1.])
     """
-    check_pair(x, y, "pairwise_rank_loss")
-    return rectify(y - (x - m))
+    cdef Extra extra = no_extra()
+    extra.attrs[0].f = m
+    return apply2x(PAIRWISE, x, y, &extra)
 
 
 # ---- poisson_loss: y = e^l - x l + log x! ------------------------------------------

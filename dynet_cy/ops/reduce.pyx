@@ -1,6 +1,6 @@
 """Reductions: sums, means, norms, moments, and ops along one axis."""
 
-from libc.math cimport INFINITY, NAN, copysign, fabs, isinf, pow
+from libc.math cimport INFINITY, NAN, copysign, fabs, isinf, pow, sqrt
 from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memcpy, memset
 
@@ -9,16 +9,15 @@ from dynet_cy.core.tensor cimport (
 )
 from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.graph.expressions cimport Expression, dim_of
-from dynet_cy.graph.making cimport apply1, apply1x, expression
-from dynet_cy.graph.origin cimport describe_dim
+from dynet_cy.graph.making cimport apply1, apply1_for, apply1x, expression
 from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport (
     K, DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_abs, DY_UNARY_exp, DY_UNARY_pow_const, DY_UNARY_sqrt,
-    DY_UNARY_square,
+    DY_UNARY_square, squares_of,
 )
 from dynet_cy.ops.inputs cimport axis_in, is_list, whole
 from dynet_cy.ops.loops cimport (
-    ALL_AXES, BATCH_BIT, Split, Sweep, Walk, best_of_line, count_of, logs_of, power_run, split_at,
+    ALL_AXES, BATCH_BIT, Split, Sweep, Walk, best_of_line, count_of, is_usual, logs_of, split_at,
     sum_run, sum_run_backward, sums_of, sweep, sweep_backward, sweep_forward, sweep_work, walk_of, without,
 )
 from dynet_cy.ops.positions cimport chooser_number, refuse, refused
@@ -42,25 +41,28 @@ from dynet_cy.ops.shape import reshape
 cdef int reduced_dim(const Shapes* s, Dim* y) except -1:
     """x without the axes of the mask, and without its batch if that bit is set."""
     cdef uint32_t mask = s.attrs[0].u
+    cdef uint32_t i
     if mask & BATCH_BIT:
         y.bd = 1
     if mask & ALL_AXES == ALL_AXES:                 # however many there are
         y.nd = 1
         y.d[0] = 1
-    else:
-        without(s.x[0], mask, y)
+        return 0
+    for i in range(s.x[0].nd, 7):
+        if mask >> i & 1:
+            raise DimensionError(f"there is no axis {i} to reduce")
+    without(s.x[0], mask, y)
     return 0
 
 
 cdef uint32_t mask_of(object x, object d, object b, str op) except? 0xFFFFFFFF:
     """The axes d of x, one number or several, and the batch if b, as a mask."""
-    cdef const Dim* own = dim_of(expression(x, op, "x"))
     cdef uint32_t mask = 0
     cdef Py_ssize_t i
     for axis in (d if isinstance(d, (list, tuple)) else (d,)):
         i = axis_in(x, axis, op, "an axis")
-        if i >= <Py_ssize_t>own.nd:
-            raise DimensionError(f"{op}: there is no axis {i} to reduce\n    x  {describe_dim(own)}")
+        if i > 6:
+            raise DimensionError(f"{op}: there is no axis {i}")
         if mask >> i & 1:
             raise DimensionError(f"{op}: axis {i} is given twice")
         mask |= <uint32_t>1 << i
@@ -84,7 +86,7 @@ cdef Expression reduced(const Op* op, object x, uint32_t mask, str name, int n=0
     cdef Extra extra = no_extra()
     extra.attrs[0].u = mask
     extra.attrs[1].i = n
-    return apply1x(op, expression(x, name, "x"), &extra)
+    return apply1_for(name, op, x, &extra)
 
 
 cdef list axes_of(Expression x, object axis, str op):
@@ -93,7 +95,10 @@ cdef list axes_of(Expression x, object axis, str op):
     if axis is None:
         return list(range(dim_of(x).nd))
     mask = mask_of(x, axis, False, op)
-    return [i for i in range(7) if mask >> i & 1]
+    axes = [i for i in range(7) if mask >> i & 1]
+    if axes[-1] >= <int>dim_of(x).nd:
+        raise DimensionError(f"{op}: there is no axis {axes[-1]}, x has {dim_of(x).nd}")
+    return axes
 
 
 cdef Expression with_axes(Expression x, Expression y, list axes, object keepdims):
@@ -108,11 +113,11 @@ cdef Expression with_axes(Expression x, Expression y, list axes, object keepdims
 # attrs[1]: n of a mean; 0: the number of elements.
 
 cdef void sum_forward(const Call* c) noexcept nogil:
-    sweep_forward(c, sum_run, 1, 1, c.y.v, sums_of(c))
+    sweep_forward(c, sum_run, 1, c.y.v, sums_of(c))
 
 
 cdef void sum_backward(const Call* c, uint32_t i) noexcept nogil:
-    sweep_backward(c, sum_run_backward, 1, 1)
+    sweep_backward(c, sum_run_backward, 1)
 
 
 cdef float divisor(const Call* c) noexcept nogil:
@@ -120,11 +125,11 @@ cdef float divisor(const Call* c) noexcept nogil:
 
 
 cdef void mean_forward(const Call* c) noexcept nogil:
-    sweep_forward(c, sum_run, 1 / divisor(c), 1, c.y.v, sums_of(c))
+    sweep_forward(c, sum_run, 1 / divisor(c), c.y.v, sums_of(c))
 
 
 cdef void mean_backward(const Call* c, uint32_t i) noexcept nogil:
-    sweep_backward(c, sum_run_backward, 1 / divisor(c), 1)
+    sweep_backward(c, sum_run_backward, 1 / divisor(c))
 
 
 cdef Op* new_sum(const char* name, Forward forward, Backward backward) except NULL:
@@ -767,11 +772,11 @@ cdef float weight_of_powers(const Call* c) noexcept nogil:
     return 1 / count_of(c) if c.attrs[2].u else 1
 
 
-cdef bint are_neighbours(const Call* c) noexcept nogil:
-    """Whether the terms of a sum lie side by side."""
+cdef size_t line_length(const Call* c) noexcept nogil:
+    """The number of terms of each sum, if the sums are of one run each; otherwise 0."""
     cdef Walk w
     walk_of(&c.x[0], &c.y, c.attrs[0].u, &w)
-    return w.stride[0] == 0
+    return w.size[0] if w.stride[0] == 0 and w.n <= 2 else 0
 
 
 cdef void powers(const Call* c, float p, float* to) noexcept nogil:
@@ -830,7 +835,7 @@ cdef void scaled_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) no
 
 cdef void norm_forward(const Call* c) noexcept nogil:
     cdef float p = c.attrs[1].f, weight = weight_of_powers(c)
-    cdef size_t total = total_of(&c.y.dim), k
+    cdef size_t total = total_of(&c.y.dim), k, n = line_length(c) if p == 2 else 0
     cdef double* sums = <double*>c.work
     cdef float* top = c.work + 2 * total
     cdef float* y = c.y.v
@@ -838,6 +843,10 @@ cdef void norm_forward(const Call* c) noexcept nogil:
     cdef Call of_powers = c[0]
     cdef bint all_known = True
     cdef Sweep s
+    if n:
+        for k in range(total):
+            y[k] = <float>sqrt(weight * squares_of(n, x.v + k * n % total_of(&x.dim)))
+        return
     memset(&s, 0, sizeof(Sweep))
     s.x = x.v
     s.y = y
@@ -851,13 +860,10 @@ cdef void norm_forward(const Call* c) noexcept nogil:
         K.fill(total, -1, y)
         sweep(c, &s, greatest_run)
         return
-    if p == 2 and are_neighbours(c):
-        sweep_forward(c, power_run, weight, 2, y, sums_of(c))
-    else:
-        of_powers.x = &x
-        x.v = top
-        powers(c, p, top)
-        sweep_forward(&of_powers, sum_run, weight, 1, y, sums_of(c))
+    of_powers.x = &x
+    x.v = top
+    powers(c, p, top)
+    sweep_forward(&of_powers, sum_run, weight, y, sums_of(c))
     if p == 1 or total_of(&c.x[0].dim) == 0:
         return
     for k in range(total):
@@ -929,6 +935,24 @@ cdef void greatest_backward(const Call* c) noexcept nogil:
         c.dx.v[at] += c.dy.v[k] if x > 0 else -c.dy.v[k] if x < 0 else 0
 
 
+cdef void line_backward(const Call* c, size_t n, float weight) noexcept nogil:
+    """dx = x dy / y for each line of n elements."""
+    cdef size_t k, j, at
+    cdef double slope
+    cdef bint added
+    for k in range(total_of(&c.y.dim)):
+        at = k * n % total_of(&c.x[0].dim)
+        slope = weight * c.dy.v[k] / <double>c.y.v[k] if c.y.v[k] != 0 else 0
+        added = c.accumulate or k * n > at
+        if is_usual(c.y.v[k]) and added:
+            K.axpy(n, <float>slope, c.x[0].v + at, c.dx.v + at)
+        elif is_usual(c.y.v[k]):
+            K.scale(n, <float>slope, c.x[0].v + at, c.dx.v + at)
+        else:                                       # the slope may not fit in a float
+            for j in range(at, at + n):
+                c.dx.v[j] = (c.dx.v[j] if added else 0) + <float>(slope * c.x[0].v[j])
+
+
 cdef void norm_backward(const Call* c, uint32_t i) noexcept nogil:
     """dx = dy sign(x) (|x| / y)^(p - 1)."""
     cdef float p = c.attrs[1].f, weight = weight_of_powers(c)
@@ -939,6 +963,9 @@ cdef void norm_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef Sweep s
     if isinf(p):
         greatest_backward(c)
+        return
+    if p == 2 and line_length(c):
+        line_backward(c, line_length(c), weight)
         return
     memset(&s, 0, sizeof(Sweep))
     s.x = c.x[0].v
@@ -988,9 +1015,9 @@ cdef size_t norm_saved(const Call* c) noexcept nogil:
 cdef size_t norm_work(const Call* c, int i) noexcept nogil:
     """Forward: sums, and the powers or the greatest; backward: a factor for each y, and powers with the signs of x."""
     cdef size_t total = total_of(&c.y.dim), n = total_of(&c.x[0].dim)
-    if i >= 0:
-        return total + n
-    return 2 * total + (total if c.attrs[1].f == 2 and are_neighbours(c) else max(total, n))
+    if c.attrs[1].f == 2 and line_length(c):
+        return 0
+    return total + n if i >= 0 else 2 * total + max(total, n)
 
 
 cdef Op* NORM = register(b"norm", b"x", norm_dim, norm_forward, norm_backward)
@@ -1000,12 +1027,12 @@ NORM.assigns = True
 NORM.ragged = True
 
 
-cdef Expression normed(Expression x, uint32_t mask, float p, bint averaged):
+cdef Expression normed(object x, uint32_t mask, float p, bint averaged, str name):
     cdef Extra extra = no_extra()
     extra.attrs[0].u = mask
     extra.attrs[1].f = p
     extra.attrs[2].u = averaged
-    return apply1x(NORM, x, &extra)
+    return apply1_for(name, NORM, x, &extra)
 
 
 def l2_norm(x):
@@ -1018,7 +1045,7 @@ def l2_norm(x):
         >>> dy.l2_norm(dy.inputVector([3, 4])).value()
         5.0
     """
-    return normed(expression(x, "l2_norm", "x"), ALL_AXES, 2, False)
+    return normed(x, ALL_AXES, 2, False, "l2_norm")
 
 
 def norm(x, p: float = 2, axis: _Int | _Ints | None = None, keepdims: bool = False):
@@ -1048,7 +1075,7 @@ def norm(x, p: float = 2, axis: _Int | _Ints | None = None, keepdims: bool = Fal
         raise ValueError(f"norm: p must be at least 1, not {p!r}")
     axes = axes_of(all_of, list(axis) if is_list(axis) or isinstance(axis, range) else axis, "norm")
     mask = mask_of(all_of, axes, False, "norm") if axes else ALL_AXES
-    return with_axes(all_of, normed(all_of, mask, p, False), axes, keepdims)
+    return with_axes(all_of, normed(all_of, mask, p, False, "norm"), axes, keepdims)
 
 
 # ==== moments =====================================================================================
@@ -1134,7 +1161,7 @@ cdef Expression deviation(object of, uint32_t mask, str name):
     cdef Expression mean = reduced(MEAN, x, mask, name)
     if 0 < mask & ALL_AXES < ALL_AXES:
         mean = with_axes(x, mean, [i for i in range(7) if mask >> i & 1], True)
-    return normed(x - mean, mask, 2, True)
+    return normed(x - mean, mask, 2, True, name)
 
 
 def std_elems(x):

@@ -9,7 +9,7 @@ from dynet_cy.core.tensor cimport (
     Call, Dim, cols_of, element, number_at, rows_of, same_shape, size_of, total_of,
 )
 from dynet_cy.graph.expressions cimport Expression, dim_of
-from dynet_cy.graph.making cimport apply, apply1x, apply2, apply2_for, expression, sequence
+from dynet_cy.graph.making cimport apply, apply1_for, apply1x, apply2, apply2_for, expression, sequence
 from dynet_cy.graph.origin cimport describe_dim
 from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport (
@@ -68,6 +68,12 @@ cdef int check_indices(const Shapes* s, uint32_t item_count, size_t n) except -1
 
 
 # ---- softmax: y = e^x / sum e^x, along axis d ---------------------------------
+
+cdef int softmax_dim(const Shapes* s, Dim* y) except -1:
+    if s.attrs[0].i < 0 or <uint32_t>s.attrs[0].i >= max(s.x[0].nd, <uint32_t>1):
+        raise DimensionError(f"x has no axis {s.attrs[0].i}")
+    return same_dim(s, y)
+
 
 cdef void softmax_forward(const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
@@ -132,7 +138,7 @@ cdef size_t softmax_work(const Call* c, int i) noexcept nogil:
     return inner if inner > 1 else 0
 
 
-cdef Op* SOFTMAX = register(b"softmax", b"x", same_dim, softmax_forward, softmax_backward)
+cdef Op* SOFTMAX = register(b"softmax", b"x", softmax_dim, softmax_forward, softmax_backward)
 SOFTMAX.unread = UNREAD_ARGUMENTS
 SOFTMAX.work = softmax_work
 SOFTMAX.ragged = True
@@ -143,11 +149,8 @@ results[SOFTMAX.id] = "probabilities"
 cdef Expression normalized(const Op* op, object x, object d, str name):
     """x to the op, which normalizes it along axis d."""
     cdef Extra extra = no_extra()
-    cdef const Dim* dim = dim_of(expression(x, name, "x"))
     extra.attrs[0].i = <int>axis_in(x, d, name)
-    if extra.attrs[0].u >= max(dim.nd, <uint32_t>1):
-        raise DimensionError(f"{name}: x has no axis {extra.attrs[0].i}\n    x  {describe_dim(dim)}")
-    return apply1x(op, x, &extra)
+    return apply1_for(name, op, x, &extra)
 
 
 cdef object unmasked(object x, object mask):
@@ -274,7 +277,7 @@ cdef size_t log_softmax_along_work(const Call* c, int i) noexcept nogil:
     return (s.len + 1) * s.pre
 
 
-cdef Op* LOG_SOFTMAX_ALONG = register(b"log_softmax_along", b"x", same_dim, log_softmax_along_forward,
+cdef Op* LOG_SOFTMAX_ALONG = register(b"log_softmax_along", b"x", softmax_dim, log_softmax_along_forward,
                                       log_softmax_along_backward)
 LOG_SOFTMAX_ALONG.unread = UNREAD_ARGUMENTS
 LOG_SOFTMAX_ALONG.work = log_softmax_along_work
@@ -814,30 +817,49 @@ cdef int hinge_rule(const Shapes* s, Dim* y) except -1:
     return check_indices(s, 1, size_of(s.x[0]))
 
 
+# Neither loop has a branch: which scores are too high is as good as random.
+cdef inline double losses_of(size_t first, size_t end, float bar, const float* x) noexcept nogil:
+    cdef size_t j
+    cdef float over
+    cdef double total = 0
+    for j in range(first, end):
+        over = bar + x[j]
+        total += 0 if over <= 0 else over           # a NaN is a loss
+    return total
+
+
+cdef inline uint32_t slopes_of(size_t first, size_t end, float bar, const float* x, float dy, float* dx,
+                               bint added) noexcept nogil:
+    """The gradients of some elements; their number of losses."""
+    cdef size_t j
+    cdef float slope
+    cdef uint32_t count = 0
+    for j in range(first, end):                     # dx may be x
+        slope = 0 if bar + x[j] <= 0 else dy
+        count += 0 if bar + x[j] <= 0 else 1
+        dx[j] = dx[j] + slope if added else slope
+    return count
+
+
 cdef void hinge_forward(const Call* c) noexcept nogil:
-    cdef size_t n = size_of(&c.x[0].dim), j
+    cdef size_t n = size_of(&c.x[0].dim)
     cdef uint32_t b, v
     cdef float* x
     cdef float bar
-    cdef double total
     for b in range(c.y.dim.bd):
         x = element(&c.x[0], b)
         v = c.items[b]
         bar = c.attrs[0].f - x[v]
-        total = 0
-        for j in range(n):
-            if j != v and not bar + x[j] <= 0:                      # a NaN is a loss
-                total += bar + x[j]
-        c.y.v[b] = <float>total
+        c.y.v[b] = <float>(losses_of(0, v, bar, x) + losses_of(v + 1, n, bar, x))
 
 
 cdef void hinge_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = size_of(&c.x[0].dim), j, others
-    cdef uint32_t b, v
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef uint32_t b, v, others
     cdef float* x
     cdef float* dx
     cdef float bar, dy
-    cdef bint below, added
+    cdef bint added
     for b in range(c.y.dim.bd):
         added = adds(c, b)
         x = element(&c.x[0], b)
@@ -845,16 +867,8 @@ cdef void hinge_backward(const Call* c, uint32_t i) noexcept nogil:
         v = c.items[b]
         bar = c.attrs[0].f - x[v]
         dy = c.dy.v[b]
-        others = 0
-        for j in range(n):                      # dx may be x
-            below = j == v or bar + x[j] <= 0
-            if not added:
-                dx[j] = 0
-            if not below:
-                dx[j] += dy
-                others += 1
-        if others:
-            dx[v] -= others * dy
+        others = slopes_of(0, v, bar, x, dy, dx, added) + slopes_of(v + 1, n, bar, x, dy, dx, added)
+        dx[v] = (dx[v] if added else 0) - (others * dy if others else 0)
 
 
 cdef Op* HINGE = register(b"hinge", b"x", hinge_rule, hinge_forward, hinge_backward)

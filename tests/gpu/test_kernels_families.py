@@ -267,10 +267,11 @@ def test_constrained_softmax(order: str) -> None:
 def test_losses(order: str) -> None:
     """Sums of more numbers than a block has threads; for a stride of 0, the gradient is summed over the batch."""
     rng = np.random.default_rng(4)
-    batch, n = 3, 300
+    batch, n, c = 3, 300, 0.7
     a = rng.uniform(0.1, 0.9, (1, n)).astype(np.float32)
     b = rng.uniform(0.1, 0.9, (batch, n)).astype(np.float32)
     u, v = a.astype(np.float64), b.astype(np.float64)
+    b[:, :2], v[:, :2] = 3, 3  # beyond c
     d = u - v
     rows = {
         "squared_difference": (d * d, 2 * d, -2 * d),
@@ -280,12 +281,17 @@ def test_losses(order: str) -> None:
             (u - v) / (u * (1 - u)),
             np.log1p(-u) - np.log(u) + 0 * v,
         ),
+        "huber": (
+            np.where(abs(d) < c, d * d / 2, c * (abs(d) - c / 2)),
+            np.clip(d, -c, c),
+            -np.clip(d, -c, c),
+        ),
     }
     dy = rng.standard_normal(batch).astype(np.float32)
     losses = module("losses")
     for name, (value, by_a, by_b) in rows.items():
         y = poisoned(batch)
-        head = [size(batch), size(n), a, size(0), b, size(n)]
+        head = [size(batch), size(n), np.float32(c), a, size(0), b, size(n)]
         losses.launch(f"pair_forward_{name}", 2, 64, [*head, y], order=order)
         np.testing.assert_allclose(y, value.sum(1), rtol=1e-4)
         for acc in (0, 1):
