@@ -1,7 +1,7 @@
 """Declarations of C structs for Cython, from `include/dynet_cy/*.h`.
 
 A file says which: `# derived: structs of Dim, Changes, Panels = dy_packed`.  If nothing else is said, `Changes` is
-`dy_changes`.  A field whose type the file neither declares nor imports is left out.
+`dy_changes`.  The file declares or imports the types of all fields.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from derive_text import ROOT, Mistake, split
 
 REGION = re.compile(r"^( *)# derived: structs of (.+(?:\n *#  .+)*)\n((?:.*\n)*?) *# end of structs$", re.MULTILINE)
 KNOWN = {"char", "double", "float", "int", "ptrdiff_t", "size_t", "unsigned", "void"}  # to Cython itself
+KEYWORDS = {"from": 'begin "from"', "in": 'inputs "in"'}  # of Python
 
 
 @cache
@@ -38,16 +39,15 @@ def structs(text: str) -> dict[str, tuple[str, list[str]]]:
 
 
 def fields(declaration: str, known: dict[str, str], text: str) -> Iterator[str]:
-    """A declaration of C as declarations of Cython; nothing if a type or a size is unknown."""
+    """A declaration of C as declarations of Cython."""
     match = re.fullmatch(r"((?:(?:const|struct|_Atomic) )*)(\w+) ?(.+)", declaration)
     if match is None or match[2] not in known:
-        return
+        raise Mistake(f"include/dynet_cy: {declaration!r} has a type that the file does not know")
     base = ("const " if "const" in match[1] else "") + known[match[2]]
     function = re.fullmatch(r"(\**)\(\*(\w+)\)\((.*)\)", match[3])
     if function is not None:
-        arguments = [list(fields(argument, known, text)) for argument in split(function[3])]
-        if all(arguments):
-            yield f"{base}{function[1]} (*{function[2]})({', '.join(a[0] for a in arguments)}) noexcept nogil"
+        arguments = ", ".join(next(fields(argument, known, text)) for argument in split(function[3]))
+        yield f"{base}{function[1]} (*{function[2]})({arguments}) noexcept nogil"
         return
     for declarator in split(match[3]):
         parts = re.fullmatch(r"((?:\* ?(?:const )?)*)(\w+)((?:\[[^]]+\])*)(?: : \d+)?", declarator)
@@ -55,16 +55,19 @@ def fields(declaration: str, known: dict[str, str], text: str) -> Iterator[str]:
             raise Mistake(f"include/dynet_cy: {declaration!r} is not understood")
         stars, name, size = parts.groups()
         sizes = [number(part, text) for part in re.findall(r"\[(.+?)\]", size)]
-        if None not in sizes:
-            stars = stars.replace(" ", "").replace("const", " const")
-            name = 'begin "from"' if name == "from" else name  # a keyword of Python
-            yield f"{base}{stars} {name}" + "".join(f"[{n}]" for n in sizes)
+        stars = stars.replace(" ", "").replace("const", " const")
+        yield f"{base}{stars} {KEYWORDS.get(name, name)}" + "".join(f"[{n}]" for n in sizes)
 
 
-def number(size: str, text: str) -> str | None:
-    """The value of the size of an array: a number or a constant; None if it is neither."""
-    match = re.search(rf"\b{size}(?: =)? (\d+)\b", text) if size.isidentifier() else None
-    return size if size.isdigit() else match and match[1]
+def number(size: str, text: str) -> int:
+    """The value of the size of an array: a sum of numbers and constants."""
+    terms = []
+    for term in size.split(" + "):
+        match = re.search(rf"\b{term}(?: =)? (\d+)\b", text)
+        if match is None and not term.isdigit():
+            raise Mistake(f"include/dynet_cy: the size {size!r} is not understood")
+        terms.append(int(match[1] if match else term))
+    return sum(terms)
 
 
 def named(names: str) -> dict[str, str]:

@@ -62,6 +62,7 @@ op.assigns = True
 # Scaled dot-product attention.
 
 cdef extern from "dynet_cy/gpu_attention.h" nogil:
+    # derived: structs of Attention = dy_gpu_attention
     ctypedef struct Attention "dy_gpu_attention":
         const float* q
         const float* k
@@ -89,6 +90,7 @@ cdef extern from "dynet_cy/gpu_attention.h" nogil:
         uint32_t bias_heads
         float scale
         float keep
+    # end of structs
 
 
 cdef inline size_t sums_of(const Call* c) noexcept nogil:
