@@ -30,7 +30,6 @@ static __device__ __forceinline__ uint64_t stride_in(const AxesOfCall &x, unsign
 #include "along.cu"
 #include "base.cu"
 #include "binary.cu"
-#include "reduce.cu"
 #include "shape.cu"
 #include "softmax.cu"
 #undef dy_axes

@@ -68,16 +68,14 @@ extern "C" __global__ void pickneglogsoftmax_backward(size_t batch, size_t n, co
     }
 }
 
-// ---- softmax, softmin, log_softmax, sparsemax: lines ---------------------------------------
+// ---- softmax, log_softmax, sparsemax: lines ---------------------------------------
 // Tensors consist of lines of n numbers that are `step` floats apart; `step` lines are adjacent. x may have fewer lines
 // than y: then several batch elements share them, and their gradients are summed.
 static __device__ __forceinline__ size_t line_at(size_t line, size_t n, size_t step) {
     return line / step * step * n + line % step;
 }
 
-/** op softmax(x): sign = 1
- *  op softmin(x): sign = -1
- *  sign = {sign}
+/** op softmax(x)
  *  Split s = split_at(&c.y.dim, c.attrs[0].u)
  *  n = s.len
  *  step = s.pre
@@ -90,8 +88,7 @@ static __device__ __forceinline__ size_t line_at(size_t line, size_t n, size_t s
  *      x_lines = s.pre * s.post * elements
  *      softmax_backward_by_threads: each(x_lines) if step >= 32
  *      softmax_backward_by_blocks: rows(x_lines, n) */
-// The softmax of sign x.
-extern "C" __global__ void softmax_by_blocks(size_t lines, size_t n, size_t step, float sign,
+extern "C" __global__ void softmax_by_blocks(size_t lines, size_t n, size_t step,
                                              const float *__restrict__ xs, size_t x_lines, float *ys) {
     __shared__ float part[32];
     for (ROWS(line, lines)) {
@@ -99,30 +96,30 @@ extern "C" __global__ void softmax_by_blocks(size_t lines, size_t n, size_t step
         float *y = ys + line_at(line, n, step);
         float top = -INFINITY;
         double total = 0;
-        for (LANES(k, n)) top = larger(sign * x[k * step], top);
+        for (LANES(k, n)) top = larger(x[k * step], top);
         top = block_max(top, part);
-        for (LANES(k, n)) total += y[k * step] = expf(sign * x[k * step] - top);
+        for (LANES(k, n)) total += y[k * step] = expf(x[k * step] - top);
         float factor = 1.f / block_sum((float)total, part);
         for (LANES(k, n)) y[k * step] *= factor;
     }
 }
 
-extern "C" __global__ void softmax_by_threads(size_t lines, size_t n, size_t step, float sign,
+extern "C" __global__ void softmax_by_threads(size_t lines, size_t n, size_t step,
                                               const float *__restrict__ xs, size_t x_lines, float *ys) {
     for (EACH(line, lines)) {
         const float *x = xs + line_at(line % x_lines, n, step);
         float *y = ys + line_at(line, n, step);
         float top = -INFINITY;
         double total = 0;
-        for (size_t k = 0; k < n; k++) top = larger(sign * x[k * step], top);
-        for (size_t k = 0; k < n; k++) total += y[k * step] = expf(sign * x[k * step] - top);
+        for (size_t k = 0; k < n; k++) top = larger(x[k * step], top);
+        for (size_t k = 0; k < n; k++) total += y[k * step] = expf(x[k * step] - top);
         float factor = 1.f / (float)total;
         for (size_t k = 0; k < n; k++) y[k * step] *= factor;
     }
 }
 
-// dx = sign y (dy - sum y dy).
-extern "C" __global__ void softmax_backward_by_blocks(size_t lines, size_t n, size_t step, float sign,
+// dx = y (dy - sum y dy).
+extern "C" __global__ void softmax_backward_by_blocks(size_t lines, size_t n, size_t step,
                                                       const float *__restrict__ ys, const float *__restrict__ dys,
                                                       size_t x_lines, float *dxs, int acc) {
     __shared__ float part[32];
@@ -134,12 +131,12 @@ extern "C" __global__ void softmax_backward_by_blocks(size_t lines, size_t n, si
             for (LANES(k, n)) own += y[k * step] * dy[k * step];
             float mean = block_sum((float)own, part);
             for (LANES(k, n))
-                store(dx + k * step, acc || line > first, sign * y[k * step] * (dy[k * step] - mean));
+                store(dx + k * step, acc || line > first, y[k * step] * (dy[k * step] - mean));
         }
     }
 }
 
-extern "C" __global__ void softmax_backward_by_threads(size_t lines, size_t n, size_t step, float sign,
+extern "C" __global__ void softmax_backward_by_threads(size_t lines, size_t n, size_t step,
                                                        const float *__restrict__ ys, const float *__restrict__ dys,
                                                        size_t x_lines, float *dxs, int acc) {
     for (EACH(first, x_lines)) {
@@ -150,7 +147,7 @@ extern "C" __global__ void softmax_backward_by_threads(size_t lines, size_t n, s
             for (size_t k = 0; k < n; k++) total += y[k * step] * dy[k * step];
             float mean = (float)total;
             for (size_t k = 0; k < n; k++)
-                store(dx + k * step, acc || line > first, sign * y[k * step] * (dy[k * step] - mean));
+                store(dx + k * step, acc || line > first, y[k * step] * (dy[k * step] - mean));
         }
     }
 }
@@ -355,55 +352,47 @@ extern "C" __global__ void logsumexp_backward(size_t total, size_t n, const floa
 
 // ---- hinge: one loss per line --------------------------------------------------------------------
 /** op hinge(x)
- *  op hinge_dim(x)
- *  lines = size_of(&c.y.dim)
+ *  n = size_of(&c.x[0].dim)
  *  margin = c.attrs[0].f
- *  rows = rows_of(&c.x[0].dim)
- *  along_rows = c.attrs[1].i
- *  n = cols_of(&c.x[0].dim) if along_rows else rows
- *  step = rows if along_rows else 1
- *  apart = 1 if along_rows else rows
  *  forward:
- *      hinge_forward: rows(lines * batch, n)
+ *      hinge_forward: rows(batch, n)
  *  backward:
- *      hinge_backward: rows(lines * elements, n) */
-// Lines of a batch element are `apart` floats apart, the elements of a line `step`. Items: the true class of each line.
-extern "C" __global__ void hinge_forward(size_t batch, size_t lines, size_t n, size_t step, size_t apart, float margin,
-                                         const float *__restrict__ xs, size_t stride_x,
-                                         const uint32_t *__restrict__ items, float *y) {
+ *      hinge_backward: rows(elements, n) */
+// Items: the true class of each batch element.
+extern "C" __global__ void hinge_forward(size_t batch, size_t n, float margin, const float *__restrict__ xs,
+                                         size_t stride_x, const uint32_t *__restrict__ items, float *y) {
     __shared__ float part[32];
-    for (ROWS(line, batch * lines)) {
-        size_t b = line / lines, v = items[line];
-        const float *x = xs + b * stride_x + (line - b * lines) * apart;
-        float bar = margin - x[v * step];
+    for (ROWS(b, batch)) {
+        size_t v = items[b];
+        const float *x = xs + b * stride_x;
+        float bar = margin - x[v];
         double total = 0;
         for (LANES(j, n))
-            if (j != v && !(bar + x[j * step] <= 0.f)) total += bar + x[j * step];  // a NaN is a loss
+            if (j != v && !(bar + x[j] <= 0.f)) total += bar + x[j];  // a NaN is a loss
         float sum = block_sum((float)total, part);
-        if (threadIdx.x == 0) y[line] = sum;
+        if (threadIdx.x == 0) y[b] = sum;
     }
 }
 
-extern "C" __global__ void hinge_backward(size_t batch, size_t lines, size_t n, size_t step, size_t apart, float margin,
-                                          const float *__restrict__ xs, size_t stride_x,
-                                          const uint32_t *__restrict__ items, const float *__restrict__ dy, float *dxs) {
+extern "C" __global__ void hinge_backward(size_t batch, size_t n, float margin, const float *__restrict__ xs,
+                                          size_t stride_x, const uint32_t *__restrict__ items,
+                                          const float *__restrict__ dy, float *dxs) {
     __shared__ float part[32];
     size_t elements = stride_x ? batch : 1, uses = stride_x ? 1 : batch;
-    for (ROWS(own, elements * lines)) {
-        size_t e = own / lines, at = e * stride_x + (own - e * lines) * apart;
-        const float *x = xs + at;
-        float *dx = dxs + at;
+    for (ROWS(e, elements)) {
+        const float *x = xs + e * stride_x;
+        float *dx = dxs + e * stride_x;
         for (size_t b = e; b < e + uses; b++) {
-            size_t line = b * lines + (own - e * lines), v = items[line];
-            float bar = margin - x[v * step], slope = dy[line], count = 0.f;
+            size_t v = items[b];
+            float bar = margin - x[v], slope = dy[b], count = 0.f;
             for (LANES(j, n))
-                if (j != v && !(bar + x[j * step] <= 0.f)) {
-                    dx[j * step] += slope;
+                if (j != v && !(bar + x[j] <= 0.f)) {
+                    dx[j] += slope;
                     count += 1.f;
                 }
             count = block_sum(count, part);
             // The thread that handles element v in all batch elements.
-            if (count > 0.f && v % blockDim.x == threadIdx.x) dx[v * step] -= count * slope;
+            if (count > 0.f && v % blockDim.x == threadIdx.x) dx[v] -= count * slope;
         }
     }
 }

@@ -4,40 +4,33 @@
 // pairwise in float.
 #include "teams.cuh"
 
-// ---- squared_norm, l2_norm ---------------------------------------------------------------
+// ---- squared_norm ------------------------------------------------------------------------
 
-/** op squared_norm(x): root = 0
- *  op l2_norm(x): root = 1
+/** op squared_norm(x)
  *  n = size_of(&c.x[0].dim)
- *  root = {root}
  *  forward:
- *      norm_forward: rows(batch, n)
+ *      squared_norm_forward: rows(batch, n)
  *  backward:
- *      norm_backward: each(elements * n) */
-// y_b = |x_b|^2, or its root.
-extern "C" __global__ void norm_forward(size_t batch, size_t n, const float *__restrict__ xs, size_t stride_x, int root,
-                                        float *y) {
+ *      squared_norm_backward: each(elements * n) */
+extern "C" __global__ void squared_norm_forward(size_t batch, size_t n, const float *__restrict__ xs, size_t stride_x,
+                                                float *y) {
     __shared__ float part[32];
     for (ROWS(b, batch)) {
         const float *x = xs + b * stride_x;
         double total = 0;
-        if (!root)
-            for (LANES(i, n)) total += x[i] * x[i];
-        float norm = root ? block_norm(n, x, part) : block_sum((float)total, part);
-        if (threadIdx.x == 0) y[b] = norm;
+        for (LANES(i, n)) total += x[i] * x[i];
+        float sum = block_sum((float)total, part);
+        if (threadIdx.x == 0) y[b] = sum;
     }
 }
 
-// The gradient of the norm is 0 at 0.
-extern "C" __global__ void norm_backward(size_t batch, size_t n, const float *__restrict__ x, int root,
-                                         const float *__restrict__ y, const float *__restrict__ dy, size_t elements,
-                                         float *dx, int acc) {
+extern "C" __global__ void squared_norm_backward(size_t batch, size_t n, const float *__restrict__ x,
+                                                 const float *__restrict__ dy, size_t elements, float *dx, int acc) {
     size_t uses = batch / elements;
     for (EACH(i, elements * n)) {
         size_t e = i / n;
         float total = 0.f;
-        for (size_t b = e * uses; b < (e + 1) * uses; b++)
-            total += root ? (y[b] != 0.f ? dy[b] / y[b] : 0.f) : 2.f * dy[b];
+        for (size_t b = e * uses; b < (e + 1) * uses; b++) total += 2.f * dy[b];
         store(dx + i, acc, total * x[i]);
     }
 }
@@ -52,11 +45,12 @@ static __device__ __forceinline__ float real_power(float x, float p) {
  *  Axes kept, reduced, back
  *  reduction_axes(c, &kept, &reduced, &back)
  *  p = c.attrs[1].f
+ *  weight = norm_weight(c)
  *  places = c.saved
  *  forward:
  *      n = axes_total(&kept)
  *      terms = axes_total(&reduced)
- *      return fill(gpu, total_of(&c.y.dim), 0, c.y.v) if total_of(&c.x[0].dim) == 0
+ *      return fill(gpu, total_of(&c.y.dim), <float>NAN if isinf(weight) else 0, c.y.v) if total_of(&c.x[0].dim) == 0
  *      p_norm_forward(blocks = 1): rows(n, terms) if by_blocks_over(&kept, &reduced)
  *      p_norm_forward(blocks = 0): each(n)
  *  backward:
@@ -64,9 +58,9 @@ static __device__ __forceinline__ float real_power(float x, float p) {
  *      uses = sharing(c)
  *      y_size = size_of(&c.y.dim)
  *      p_norm_backward: each(n) */
-// y = (the sum of |x|^p over the reduced axes)^(1/p), of x divided by the greatest |x|. If p is infinite, it is the greatest
+// y = (weight times the sum of |x|^p over the reduced axes)^(1/p), of x divided by the greatest |x|. If p is infinite, it is the greatest
 // itself, and `places` tells where that is in x.
-extern "C" __global__ void p_norm_forward(size_t n, size_t terms, dy_axes kept, dy_axes reduced, float p,
+extern "C" __global__ void p_norm_forward(size_t n, size_t terms, dy_axes kept, dy_axes reduced, float p, float weight,
                                           const float *__restrict__ x, size_t *places, float *y, int blocks) {
     __shared__ Best best[32];
     __shared__ float part[32];
@@ -87,7 +81,7 @@ extern "C" __global__ void p_norm_forward(size_t n, size_t terms, dy_axes kept, 
                 offsets(reduced, k, at);
                 total += real_power(fabsf(x[base[0] + at[0]]) / top.x, p);
             }
-            float sum = team_sum(t, (float)total, part);
+            float sum = weight * team_sum(t, (float)total, part);
             norm *= p == 2.f ? sqrtf(sum) : powf(sum, 1.f / p);
         }
         if (t.lane == 0) {
@@ -100,9 +94,9 @@ extern "C" __global__ void p_norm_forward(size_t n, size_t terms, dy_axes kept, 
     }
 }
 
-// dx = dy sign(x) (|x| / y)^(p - 1), and 0 where x is 0. The axes are those of x; array 0 is y. `uses` elements of y, y_size
+// dx = weight dy sign(x) (|x| / y)^(p - 1), and 0 where x is 0. The axes are those of x; array 0 is y. `uses` elements of y, y_size
 // floats apart, share one of x.
-extern "C" __global__ void p_norm_backward(size_t n, dy_axes back, size_t uses, size_t y_size, float p,
+extern "C" __global__ void p_norm_backward(size_t n, dy_axes back, size_t uses, size_t y_size, float p, float weight,
                                            const float *__restrict__ x, const size_t *__restrict__ places,
                                            const float *__restrict__ y, const float *__restrict__ dy, float *dx,
                                            int acc) {
@@ -114,7 +108,7 @@ extern "C" __global__ void p_norm_backward(size_t n, dy_axes back, size_t uses, 
             for (size_t u = 0; u < uses; u++) {
                 size_t e = at[0] + u * y_size;
                 if (!isinf(p))
-                    total += dy[e] * real_power(fabsf(x[i]) / y[e], p - 1.f);
+                    total += weight * dy[e] * real_power(fabsf(x[i]) / y[e], p - 1.f);
                 else if (places[e] == i)
                     total += dy[e];
             }

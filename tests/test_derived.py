@@ -119,11 +119,88 @@ def test_modules_that_need_a_type(derive: dict[str, Any], tmp_path: Path, text: 
         derive["stub"](derive["compiled"](path), "some.pyx")
 
 
-def test_a_struct_that_no_header_has(derive: dict[str, Any]) -> None:
-    structs = sys.modules["derive_structs"]
-    region = 'cdef extern from "dynet_cy/graph.h":\n    # derived: structs of None\n    # end of structs\n'
-    with pytest.raises(derive["Mistake"], match="dynet_cy/graph.h: there is no struct dy_none"):
-        structs.declared(structs.REGION.search(region), {})
+HEADER = """#define DY_PARTS 3
+#define DY_NO_PART UINT32_MAX
+enum { DY_ONE = 1, DY_TWO,
+       DY_THREE };
+struct dy_pair {
+    uint32_t n : 10;   /* how
+ * many; */
+    const float *a, *b;
+    union {
+        _Atomic int from;
+        size_t sizes[DY_PARTS + 1];
+    };
+};
+typedef struct {
+    dy_pair parts[DY_PARTS][2];
+    float *const *list;
+    void *(*grow)(const struct dy_pair *p, size_t bytes);
+} dy_made_pairs;
+typedef struct { int x; } dy_flat;
+typedef struct {
+    dy_other *other;
+} dy_odd;
+typedef struct {
+    int list[DY_UNKNOWN];
+} dy_long;
+static inline const float *dy_first(const struct dy_pair *p, size_t n) { return p->a + n; }
+static inline int dy_count(void) {
+    return DY_PARTS;
+}
+"""
+DECLARED = {
+    "structs of Pair,\n    #     Pairs = dy_made_pairs": """    ctypedef struct Pair "struct dy_pair":
+        uint32_t n
+        const float* a
+        const float* b
+        int begin "from"
+        size_t sizes[4]
+
+    ctypedef struct Pairs "dy_made_pairs":
+        Pair parts[3][2]
+        float* const* list
+        void* (*grow)(const Pair* p, size_t bytes) noexcept nogil
+""",
+    "constants of ONE, TWO, THREE, PARTS, none = DY_NO_PART": """    int ONE "DY_ONE"
+    int TWO "DY_TWO"
+    int THREE "DY_THREE"
+    int PARTS "DY_PARTS"
+    uint32_t none "DY_NO_PART"
+""",
+    "functions of first, number = dy_count": """    const float* first "dy_first"(const Pair* p, size_t n)
+    int number "dy_count"()
+""",
+    "structs of None": "there is no struct dy_none",
+    "constants of FOUR": "there is no constant DY_FOUR",
+    "functions of last": "there is no function dy_last",
+    "structs of Odd": "'dy_other *other' has a type that the file does not know",
+    "structs of Long": "the size 'DY_UNKNOWN' is not understood",
+}
+
+
+@pytest.mark.parametrize("asked", DECLARED)
+def test_declarations_of_headers(derive: dict[str, Any], tmp_path: Path, asked: str) -> None:
+    """Fields, one a line; those of unnamed unions too. What a header or a file does not know raises."""
+    structs, expected = sys.modules["derive_structs"], DECLARED[asked]
+    (tmp_path / "include" / "some").mkdir(parents=True)
+    (tmp_path / "include" / "some" / "some.h").write_text('#include "other.h"\n')
+    (tmp_path / "include" / "some" / "other.h").write_text(HEADER)
+    kind = asked.partition(" ")[0]
+    text = f'cdef extern from "some/some.h":\n    # derived: {asked}\n    old\n    # end of {kind}\n'
+    known = {**{name: name for name in (*structs.KNOWN, "uint32_t")}, "dy_pair": "Pair"}
+    old, structs.ROOT = structs.ROOT, tmp_path
+    structs.header.cache_clear()
+    try:
+        match = structs.REGION.search(text)
+        if expected.startswith(" "):
+            assert structs.declared(match, known) == f"    # derived: {asked}\n{expected}    # end of {kind}"
+        else:
+            with pytest.raises(derive["Mistake"], match=re.escape(expected)):
+                structs.declared(match, known)
+    finally:
+        structs.ROOT = old
+        structs.header.cache_clear()
 
 
 def test_structs_shared_with_gpus_stand_once() -> None:

@@ -1,7 +1,8 @@
-"""Declarations of C structs for Cython, from `include/dynet_cy/*.h`.
+"""Declarations of C structs, constants and functions for Cython, from `include/dynet_cy/*.h`.
 
 A file says which: `# derived: structs of Dim, Changes, Panels = dy_packed`.  If nothing else is said, `Changes` is
-`dy_changes`.  A field whose type the file neither declares nor imports is left out.
+`dy_changes`, the constant `FIRST` is `DY_FIRST`, and the function `blocks` is `dy_blocks`.  The file declares or
+imports the types of all fields, arguments and results.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
 
-from derive_text import ROOT, Mistake, split
+from derive_text import ROOT, WIDTH, Mistake, split, wrapped
 
-REGION = re.compile(r"^( *)# derived: structs of (.+(?:\n *#  .+)*)\n((?:.*\n)*?) *# end of structs$", re.MULTILINE)
+REGION = re.compile(
+    r"^( *)# derived: (structs|constants|functions) of (.+(?:\n *#  .+)*)\n((?:.*\n)*?) *# end of \2$", re.MULTILINE
+)
 KNOWN = {"char", "double", "float", "int", "ptrdiff_t", "size_t", "unsigned", "void"}  # to Cython itself
+KEYWORDS = {"from": 'begin "from"', "in": 'inputs "in"'}  # of Python
 
 
 @cache
@@ -38,16 +42,15 @@ def structs(text: str) -> dict[str, tuple[str, list[str]]]:
 
 
 def fields(declaration: str, known: dict[str, str], text: str) -> Iterator[str]:
-    """A declaration of C as declarations of Cython; nothing if a type or a size is unknown."""
+    """A declaration of C as declarations of Cython."""
     match = re.fullmatch(r"((?:(?:const|struct|_Atomic) )*)(\w+) ?(.+)", declaration)
     if match is None or match[2] not in known:
-        return
+        raise Mistake(f"include/dynet_cy: {declaration!r} has a type that the file does not know")
     base = ("const " if "const" in match[1] else "") + known[match[2]]
     function = re.fullmatch(r"(\**)\(\*(\w+)\)\((.*)\)", match[3])
     if function is not None:
-        arguments = [list(fields(argument, known, text)) for argument in split(function[3])]
-        if all(arguments):
-            yield f"{base}{function[1]} (*{function[2]})({', '.join(a[0] for a in arguments)}) noexcept nogil"
+        arguments = ", ".join(next(fields(argument, known, text)) for argument in split(function[3]))
+        yield f"{base}{function[1]} (*{function[2]})({arguments}) noexcept nogil"
         return
     for declarator in split(match[3]):
         parts = re.fullmatch(r"((?:\* ?(?:const )?)*)(\w+)((?:\[[^]]+\])*)(?: : \d+)?", declarator)
@@ -55,47 +58,86 @@ def fields(declaration: str, known: dict[str, str], text: str) -> Iterator[str]:
             raise Mistake(f"include/dynet_cy: {declaration!r} is not understood")
         stars, name, size = parts.groups()
         sizes = [number(part, text) for part in re.findall(r"\[(.+?)\]", size)]
-        if None not in sizes:
-            stars = stars.replace(" ", "").replace("const", " const")
-            name = 'begin "from"' if name == "from" else name  # a keyword of Python
-            yield f"{base}{stars} {name}" + "".join(f"[{n}]" for n in sizes)
+        stars = stars.replace(" ", "").replace("const", " const")
+        yield f"{base}{stars} {KEYWORDS.get(name, name)}" + "".join(f"[{n}]" for n in sizes)
 
 
-def number(size: str, text: str) -> str | None:
-    """The value of the size of an array: a number or a constant; None if it is neither."""
-    match = re.search(rf"\b{size}(?: =)? (\d+)\b", text) if size.isidentifier() else None
-    return size if size.isdigit() else match and match[1]
+def number(size: str, text: str) -> int:
+    """The value of the size of an array: a sum of numbers and constants."""
+    terms = []
+    for term in size.split(" + "):
+        match = re.search(rf"\b{term}(?: =)? (\d+)\b", text)
+        if match is None and not term.isdigit():
+            raise Mistake(f"include/dynet_cy: the size {size!r} is not understood")
+        terms.append(int(match[1] if match else term))
+    return sum(terms)
 
 
-def named(names: str) -> dict[str, str]:
-    """The names in C of the structs that a file asks for, by their names in Cython."""
+def named(kind: str, names: str) -> dict[str, str]:
+    """The names in C of what a file asks for, by their names in Cython."""
     words = [word.partition(" = ") for word in split(re.sub(r"\s*#\s*|\s+", " ", names))]
-    return {name: c_name or "dy" + re.sub("[A-Z]", lambda m: f"_{m[0].lower()}", name) for name, _, c_name in words}
+    usual = {
+        "structs": lambda name: "dy" + re.sub("[A-Z]", lambda m: f"_{m[0].lower()}", name),
+        "constants": lambda name: f"DY_{name}",
+        "functions": lambda name: f"dy_{name}",
+    }
+    return {name: c_name or usual[kind](name) for name, _, c_name in words}
+
+
+def struct(name: str, c_name: str, known: dict[str, str], text: str) -> Iterator[str]:
+    kind, declarations = structs(text)[c_name]
+    tag = "" if re.search(rf"^(?:\}}|typedef .*) {c_name};", text, re.MULTILINE) else f"{kind} "
+    yield from ["", f'ctypedef {kind} {name} "{tag}{c_name}":']
+    yield from (f"    {line}" for d in declarations for line in fields(d, known, text))
+
+
+def constant(name: str, c_name: str, known: dict[str, str], text: str) -> Iterator[str]:
+    """An enumerator or a number is an int; the greatest number of a type has that type."""
+    greatest = re.search(rf"^#define {c_name} UINT(32|64)_MAX$", text, re.MULTILINE)
+    if not greatest and not re.search(rf"^#define {c_name} (?:\d+|UINT8_MAX)$|[{{,]\s*{c_name}\b", text, re.MULTILINE):
+        raise KeyError
+    yield f'{f"uint{greatest[1]}_t" if greatest else "int"} {name} "{c_name}"'
+
+
+def function(name: str, c_name: str, known: dict[str, str], text: str) -> Iterator[str]:
+    match = re.search(rf"^static inline ([\w ]+?\W\**){c_name}\(([^)]*)\) ?\{{", text, re.MULTILINE)
+    if match is None:
+        raise KeyError
+    result = next(fields(f"{match[1]}{name}", known, text)).removesuffix(f" {name}")
+    arguments = [next(fields(" ".join(a.split()), known, text)) for a in split(match[2]) if a != "void"]
+    head, rest = f'{result} {name} "{c_name}"(', ", ".join(arguments) + ")"
+    if len(head + rest) <= WIDTH - 4:
+        yield head + rest
+    else:
+        lines = wrapped(re.sub(r"(?<!,) ", "\0", rest), " " * 8)  # not within an argument
+        yield from [head, *(line[4:].replace("\0", " ") for line in lines)]
+
+
+KINDS = {"structs": struct, "constants": constant, "functions": function}
 
 
 def declared(match: re.Match[str], known: dict[str, str]) -> str:
     """A region of a file, with the declarations that its first line asks for."""
-    indent, names, _ = match.groups()
+    indent, kind, names, _ = match.groups()
     name = re.findall(r'^cdef extern from "(.+)"', match.string[: match.start()], re.MULTILINE)[-1]
-    text = header(name)
     lines: list[str] = []
-    for name_here, c_name in named(names).items():
-        if c_name not in structs(text):
-            raise Mistake(f"{name}: there is no struct {c_name}")
-        kind, declarations = structs(text)[c_name]
-        tag = "" if re.search(rf"^(?:\}}|typedef .*) {c_name};", text, re.MULTILINE) else f"{kind} "
-        lines += ["", f'{indent}ctypedef {kind} {name_here} "{tag}{c_name}":']
-        lines += [f"{indent}    {line}" for d in declarations for line in fields(d, known, text)]
-    return f"{indent}# derived: structs of {names}\n" + "\n".join([*lines[1:], f"{indent}# end of structs"])
+    for name_here, c_name in named(kind, names).items():
+        try:
+            lines += KINDS[kind](name_here, c_name, known, header(name))
+        except KeyError:
+            raise Mistake(f"{name}: there is no {kind[:-1]} {c_name}") from None
+    text = "".join(f"{indent}{line}\n" if line else "\n" for line in lines).lstrip("\n")
+    return f"{indent}# derived: {kind} of {names}\n{text}{indent}# end of {kind}"
 
 
 def declarations() -> Iterator[tuple[Path, str]]:
-    """All files that ask for structs, with these."""
+    """All files that ask for declarations, with these."""
     texts = {p: p.read_text(encoding="utf-8") for p in sorted((ROOT / "dynet_cy").rglob("*.p[xy][dx]"))}
     own: dict[Path, dict[str, str]] = {}
     types = re.compile(r'^    ctypedef .*?(\w+) "(?:struct )?(\w+)"', re.MULTILINE)
     for path, text in texts.items():
-        own[path] = {c: name for _, names, _ in REGION.findall(text) for name, c in named(names).items()}
+        regions = [names for _, kind, names, _ in REGION.findall(text) if kind == "structs"]
+        own[path] = {c: name for names in regions for name, c in named("structs", names).items()}
         own[path].update((c, name) for name, c in types.findall(text))
     everywhere = {c: name for found in own.values() for c, name in found.items()}
     for path, text in texts.items():

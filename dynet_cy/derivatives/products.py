@@ -6,7 +6,6 @@ from dynet_cy.derivatives.steps import Contribution, Outer, Step, as_matrix, col
 from dynet_cy.derivatives.table import composed, each, rule
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops.elementwise import cmult
-from dynet_cy.ops.linalg import affine_transform
 from dynet_cy.ops.products import circ_conv, circ_corr, inverse, matmul
 from dynet_cy.ops.reduce import sum_batches
 from dynet_cy.ops.shape import reshape, transpose
@@ -68,15 +67,14 @@ def dot_product(step: Step, i: int) -> Contribution:
     return cmult(step.dy, reshape(other, step.x(i).dim()[0], other.batch_size))
 
 
-@composed("contract3d_1d", "contract3d_1d_bias")
+@composed("contract3d_1d")
 def contract(step: Step, xs: list[Expression]) -> Expression:
     """z_ij = sum_k x_ijk y_k: the product of x as a matrix and y."""
-    x, y, *b = xs
+    x, y = xs
     shape, batch = x.dim()
     vector = flat(y)
-    n = vector.dim()[0][0]
-    matrix = reshape(x, (step.node.shape[0] * step.node.shape[1], n), batch)
-    product = affine_transform([reshape(b[0], (-1,), b[0].batch_size), matrix, vector]) if b else matrix * vector
+    matrix = reshape(x, (step.node.shape[0] * step.node.shape[1], vector.dim()[0][0]), batch)
+    product = matrix * vector
     return reshape(product, step.node.shape, product.batch_size)
 
 

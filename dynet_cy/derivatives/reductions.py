@@ -27,11 +27,13 @@ from dynet_cy.ops.elementwise import (
 )
 from dynet_cy.ops.formulas import PARTS
 from dynet_cy.ops.inputs import inputTensor, one_hot
+from dynet_cy.ops.linalg import dot_product
 from dynet_cy.ops.reduce import (
     cumsum,
     l2_norm,
     logsumexp_dim,
     max_dim,
+    mean_batches,
     sum_dim,
     sum_elems,
 )
@@ -62,25 +64,14 @@ def count(x: Expression, mask: int) -> int:
     return math.prod(shape[a] for a in lost(mask, len(shape))) * (batch if mask & BATCH else 1)
 
 
+@each("mean")
+def average(step: Step, i: int) -> Contribution:
+    mask, divisor = step.word(0), step.word(1)
+    return with_axes(step.dy * (1 / (divisor or count(step.x(0), mask))), step.x(0).dim()[0], mask)
+
+
 def mean(x: Expression, mask: int) -> Expression:
     return reduced(x, mask) * (1 / count(x, mask))
-
-
-def power(x: Expression, p: float) -> Expression:
-    """x to the power p, with all axes: `pow` drops the last ones of size 1."""
-    return reshape(pow(x, p), *x.dim())
-
-
-@composed("moment")
-def moment(step: Step, xs: list[Expression]) -> Expression:
-    mask, divisor, order = (step.word(i) for i in range(3))
-    return reduced(xs[0] if order == 1 else power(xs[0], order), mask) * (1 / (divisor or count(xs[0], mask)))
-
-
-@composed("std")
-def deviation(step: Step, xs: list[Expression]) -> Expression:
-    mask, shape = step.word(0), xs[0].dim()[0]
-    return safe_sqrt(mean(square(xs[0] - with_axes(mean(xs[0], mask), shape, mask)), mask))
 
 
 @each("cumsum")
@@ -103,31 +94,29 @@ def squared(step: Step, i: int) -> Contribution:
     return cmult(2 * step.dy, step.x(0))
 
 
-@composed("l2_norm")
-def length(step: Step, xs: list[Expression]) -> Expression:
-    return norm_of(xs[0], ALL_AXES, 2)
-
-
 @composed("norm")
 def norm(step: Step, xs: list[Expression]) -> Expression:
-    return norm_of(xs[0], step.word(0), step.number(1))
-
-
-def norm_of(x: Expression, mask: int, p: float) -> Expression:
     """Of x divided by its greatest element.  The result does not depend on what x is divided by, so that is a
     constant."""
+    mask, p, x = step.word(0), step.number(1), xs[0]
+    over = mean if step.word(2) else reduced
     size, shape = absolute(x), x.dim()[0]
     if p == 1:
-        return reduced(size, mask)
+        return over(size, mask)
     greatest = size
     for axis in lost(mask, len(shape)):
         greatest = kept(max_dim(greatest, axis), greatest.dim()[0], [axis])
     if p == math.inf:
         return reduced(greatest, mask)
-    scale = nobackprop(bmax(greatest, _TINY))
+    scale = nobackprop(bmax(mean_batches(greatest) if mask & BATCH else greatest, _TINY))
     relative = cdiv(size, scale)
-    root = safe_sqrt(reduced(square(relative), mask)) if p == 2 else power(reduced(power(relative, p), mask), 1 / p)
+    root = safe_sqrt(over(square(relative), mask)) if p == 2 else power(over(power(relative, p), mask), 1 / p)
     return cmult(root, reduced(scale, mask))
+
+
+def power(x: Expression, p: float) -> Expression:
+    """x to the power p, with all axes: `pow` drops the last ones of size 1."""
+    return reshape(pow(x, p), *x.dim())
 
 
 @composed("weight_norm")
@@ -232,11 +221,6 @@ def soft_maximum(step: Step, i: int) -> Contribution:
     return weighted - cmult(y, kept(sum_dim(weighted, [axis]), shape, [axis]))
 
 
-@composed("softmin")
-def soft_minimum(step: Step, xs: list[Expression]) -> Expression:
-    return softmax(-xs[0], step.word(0))
-
-
 @each("log_softmax", "log_softmax_along")
 def log_probabilities(step: Step, i: int) -> Contribution:
     shape, axis = step.y.dim()[0], step.word(0)
@@ -286,25 +270,10 @@ def hot(step: Step, n: int) -> Expression:
 
 @composed("hinge")
 def hinge(step: Step, xs: list[Expression]) -> Expression:
-    return margins(step, flat(xs[0]), 0)
-
-
-@composed("hinge_dim")
-def hinge_dim(step: Step, xs: list[Expression]) -> Expression:
-    return margins(step, xs[0], step.word(1))
-
-
-def margins(step: Step, x: Expression, axis: int) -> Expression:
-    """sum_(j != v) max(m - x_v + x_j, 0) for each line along an axis."""
-    shape = x.dim()[0]
-    true = np.zeros((*shape, step.node.batch_size), np.float32)
-    for b, items in enumerate(step.items):
-        for line, v in enumerate(items):
-            place = (v, line)[: len(shape)] if axis == 0 else (line, v)
-            true[(*place, b)] = 1
-    places = inputTensor(true, batched=True)
-    bar = kept(sum_dim(cmult(x, places), [axis]), shape, [axis])
-    return sum_dim(cmult(1 - places, rectify(x - bar + step.number(0))), [axis])
+    """sum_(j != v) max(m - x_v + x_j, 0)."""
+    x = flat(xs[0])
+    true = hot(step, x.dim()[0][0])
+    return sum_dim(cmult(1 - true, rectify(x - dot_product(x, true) + step.number(0))), [0])
 
 
 _SUMMED = {

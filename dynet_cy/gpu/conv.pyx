@@ -15,14 +15,16 @@ cdef GpuOp* op
 
 
 cdef extern from "dynet_cy/gpu_window.h" nogil:
+    # derived: structs of Window = dy_gpu_window
     ctypedef struct Window "dy_gpu_window":
-        uint32_t[2] inputs "in"
-        uint32_t[2] out
-        uint32_t[2] size
-        uint32_t[2] stride
-        uint32_t[2] pad
+        uint32_t inputs "in"[2]
+        uint32_t out[2]
+        uint32_t size[2]
+        uint32_t stride[2]
+        uint32_t pad[2]
         uint32_t channels
-        uint32_t[2] dilation
+        uint32_t dilation[2]
+    # end of structs
 
 cdef int CU_CONV = module_at(b"conv")
 

@@ -10,6 +10,8 @@ from dynet_cy.ops.registry cimport FactorsOf, IsLaid, Needs, Same, Saved, Spread
 
 cdef extern from "dynet_cy/gpu.h" nogil:
     ctypedef uint64_t Address "dy_address"
+    # derived: constants of MAX_KERNELS, NOT_LOADED, WRONG_PARAMETERS, MOST_PARAMETERS, LOG_FULL, WRONG_SHAPES, FORKED,
+    #     PRODUCT_TOO_LARGE, MOST_CHUNKS, THREADS, COMPUTE_FLOAT32, COMPUTE_BF16, COMPUTE_TF32, SUMS, STATE, OUTPUT
     int MAX_KERNELS "DY_MAX_KERNELS"
     int NOT_LOADED "DY_NOT_LOADED"
     int WRONG_PARAMETERS "DY_WRONG_PARAMETERS"
@@ -23,6 +25,10 @@ cdef extern from "dynet_cy/gpu.h" nogil:
     int COMPUTE_FLOAT32 "DY_COMPUTE_FLOAT32"
     int COMPUTE_BF16 "DY_COMPUTE_BF16"
     int COMPUTE_TF32 "DY_COMPUTE_TF32"
+    int SUMS "DY_SUMS"
+    int STATE "DY_STATE"
+    int OUTPUT "DY_OUTPUT"
+    # end of constants
 
     ctypedef struct Driver "dy_driver":
         int (*cuCtxSetCurrent)(void* context) noexcept nogil
@@ -125,18 +131,22 @@ cdef extern from "dynet_cy/gpu.h" nogil:
     int launch_each "DY_LAUNCH_EACH"(Gpu* gpu, int kernel, size_t n, ...)
     int launch_rows "DY_LAUNCH_ROWS"(Gpu* gpu, int kernel, size_t n, size_t width, ...)
     int launch_slices "DY_LAUNCH_SLICES"(Gpu* gpu, int kernel, size_t n, size_t width, ...)
-    unsigned blocks "dy_blocks"(const Gpu* gpu, size_t n)
+    # derived: functions of blocks, fill = dy_gpu_fill, gemm = dy_gpu_gemm, gemm_strided = dy_gpu_gemm_strided, play,
+    #     failed = dy_gpu_failed, error_of = dy_gpu_error, set_error = dy_gpu_set_error
+    unsigned blocks "dy_blocks"(const Gpu* gpu, size_t blocks)
     int fill "dy_gpu_fill"(Gpu* gpu, size_t n, float x, const void* p)
-    int gemm "dy_gpu_gemm"(Gpu* gpu, int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float* a,
-                           size_t lda, const float* b, size_t ldb, float beta, float* c, size_t ldc)
+    int gemm "dy_gpu_gemm"(
+        Gpu* gpu, int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float* a, size_t lda, const float* b,
+        size_t ldb, float beta, float* c, size_t ldc)
     int gemm_strided "dy_gpu_gemm_strided"(
         Gpu* gpu, int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float* a, size_t lda,
-        size_t stride_a, const float* b, size_t ldb, size_t stride_b, float beta, float* c, size_t ldc,
-        size_t stride_c, size_t count)
-    int play "dy_play"(Gpu* gpu, const Records* records)
+        size_t stride_a, const float* b, size_t ldb, size_t stride_b, float beta, float* c, size_t ldc, size_t stride_c,
+        size_t count)
+    int play "dy_play"(Gpu* gpu, const Records* r)
     int failed "dy_gpu_failed"(Gpu* gpu, int error, int kernel)
     int error_of "dy_gpu_error"(Gpu* gpu)
     void set_error "dy_gpu_set_error"(Gpu* gpu, int error)
+    # end of functions
 
     ctypedef int (*GpuForward "dy_gpu_forward")(Gpu* gpu, const Call* c) noexcept nogil
     ctypedef int (*GpuBackward "dy_gpu_backward")(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil
@@ -165,10 +175,6 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         uint8_t step
         GpuForward sums
         uint8_t adds_to_first
-
-    int SUMS "DY_SUMS"
-    int STATE "DY_STATE"
-    int OUTPUT "DY_OUTPUT"
 
     ctypedef struct Chunk "dy_device_chunk":
         uint64_t handle

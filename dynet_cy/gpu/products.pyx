@@ -190,30 +190,20 @@ cdef Tensor matrix_of(const Tensor* x, size_t rows, size_t cols) noexcept nogil:
 cdef int contract_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t n = size_of(&c.y.dim)
     cdef Tensor x = matrix_of(&c.x[0], n, rows_of(&c.x[1].dim)), z = matrix_of(&c.y, n, 1)
-    cdef Axes axes
-    if c.n == 3:
-        axes_in(&c.y, &c.x[2], &axes)
-        expand(gpu, &axes, 1, c.x[2].v, c.y.v, 0)
-    return multiply(gpu, &x, &c.x[1], &z, c.n == 3)
+    return multiply(gpu, &x, &c.x[1], &z, 0)
 
 
 cdef int contract_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t n = size_of(&c.y.dim)
-    cdef Tensor x, dz = matrix_of(&c.dy, n, 1)
-    cdef Axes kept, reduced
-    if i == 2:
-        split_axes(&c.dy, &c.dx, &kept, &reduced)
-        return contract(gpu, &kept, &reduced, 1, c.dy.v, c.dx.v, c.accumulate)
-    x = matrix_of(&c.x[0] if i else &c.dx, n, rows_of(&c.x[1].dim))
+    cdef Tensor dz = matrix_of(&c.dy, n, 1)
+    cdef Tensor x = matrix_of(&c.x[0] if i else &c.dx, n, rows_of(&c.x[1].dim))
     if i:
         return multiply_backward_b(gpu, &x, &dz, &c.dx, c.accumulate)
     return multiply_backward_a(gpu, &c.x[1], &dz, &x, c.accumulate)
 
 
-cdef bytes name
-for name in (b"contract3d_1d", b"contract3d_1d_bias"):
-    op = gpu_op(name, BASE, contract_forward, contract_backward)
-    op.assigns = True
+op = gpu_op(b"contract3d_1d", BASE, contract_forward, contract_backward)
+op.assigns = True
 
 
 # ==== batched =====================================================================================

@@ -1,4 +1,4 @@
-"""Reductions: sums, moments, norms, and ops along one axis."""
+"""Reductions: sums, means, norms, and ops along one axis."""
 
 from libc.math cimport INFINITY, NAN, isinf
 from libc.stdint cimport uint32_t
@@ -16,7 +16,7 @@ cdef enum:
     MANY_RESULTS = 4096
 
 
-# ---- sum: attributes: the axes, one bit each, and the batch ------------------------
+# ---- sum, mean: attributes: the axes, one bit each, and the batch; the divisor of a mean ------------------------
 
 # The axes of x that are kept and those that are reduced, with the strides of x; and all with the strides of y.
 cdef void reduction_axes(const Call* c, Axes* kept, Axes* reduced, Axes* back) noexcept nogil:
@@ -51,26 +51,58 @@ cdef void reduction_axes(const Call* c, Axes* kept, Axes* reduced, Axes* back) n
         add_axis(back, size, to, 0, 0)
 
 
-cdef int sum_forward(Gpu* gpu, const Call* c) noexcept nogil:
+# 1 / the number of elements of x for each element of y.
+cdef float share(const Call* c) noexcept nogil:
+    """1 / the number of elements of x for each element of y."""
+    cdef size_t n = size_of(&c.y.dim) if c.x[0].dim.bd == 1 else total_of(&c.y.dim)
+    cdef size_t m = total_of(&c.x[0].dim)
+    if m == 0 and n:
+        return INFINITY
+    return n / <float>m if n else 1
+
+
+cdef int scaled_forward(Gpu* gpu, const Call* c, float scale) noexcept nogil:
     cdef Axes kept, reduced, back
     if total_of(&c.x[0].dim) == 0:
-        return fill(gpu, total_of(&c.y.dim), 0, c.y.v)
+        return fill(gpu, total_of(&c.y.dim), <float>NAN if isinf(scale) else 0, c.y.v)
     reduction_axes(c, &kept, &reduced, &back)
-    return contract(gpu, &kept, &reduced, 1, c.x[0].v, c.y.v, 0)
+    return contract(gpu, &kept, &reduced, scale, c.x[0].v, c.y.v, 0)
 
 
-cdef int sum_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+cdef int scaled_backward(Gpu* gpu, const Call* c, float scale) noexcept nogil:
     cdef Axes kept, reduced, back
     cdef uint32_t k, uses = c.y.dim.bd if c.x[0].dim.bd == 1 else 1
     if total_of(&c.x[0].dim) == 0:
         return 0
     reduction_axes(c, &kept, &reduced, &back)
     for k in range(uses):
-        expand(gpu, &back, 1, c.dy.v + k * c.dy.bstride, c.dx.v, c.accumulate or k > 0)
+        expand(gpu, &back, scale, c.dy.v + k * c.dy.bstride, c.dx.v, c.accumulate or k > 0)
     return gpu.error
 
 
+cdef int sum_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return scaled_forward(gpu, c, 1)
+
+
+cdef int sum_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return scaled_backward(gpu, c, 1)
+
+
+cdef float mean_scale(const Call* c) noexcept nogil:
+    return <float>(1.0 / c.attrs[1].i) if c.attrs[1].i > 0 else share(c)
+
+
+cdef int mean_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return scaled_forward(gpu, c, mean_scale(c))
+
+
+cdef int mean_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return scaled_backward(gpu, c, mean_scale(c))
+
+
 op = gpu_op(b"sum", BASE, sum_forward, sum_backward)
+op.assigns = True
+op = gpu_op(b"mean", BASE, mean_forward, mean_backward)
 op.assigns = True
 
 
@@ -86,18 +118,8 @@ cdef bint by_blocks_over(const Axes* kept, const Axes* reduced) noexcept nogil:
     return by_blocks(axes_total(kept), axes_total(reduced), reduced.n and reduced.stride[0][0] == 1)
 
 
-# 1 / the number of elements of x for each element of y.
-cdef float share(const Call* c) noexcept nogil:
-    """1 / the number of elements of x for each element of y."""
-    cdef size_t n = size_of(&c.y.dim) if c.x[0].dim.bd == 1 else total_of(&c.y.dim)
-    cdef size_t m = total_of(&c.x[0].dim)
-    if m == 0 and n:
-        return INFINITY
-    return n / <float>m if n else 1
-
-
-cdef float moment_scale(const Call* c) noexcept nogil:
-    return 1.0 / c.attrs[1].i if c.attrs[1].i > 0 else share(c)
+cdef float norm_weight(const Call* c) noexcept nogil:
+    return share(c) if c.attrs[2].u else 1
 
 
 # How many batch elements of y share one batch element of x.
@@ -105,71 +127,11 @@ cdef size_t sharing(const Call* c) noexcept nogil:
     """How many batch elements of y share one batch element of x."""
     return c.y.dim.bd if c.x[0].dim.bd == 1 else 1
 
-# derived: launches of reduce, along, vector_norm
+# derived: launches of along, vector_norm
 from dynet_cy.gpu.driver cimport launch_each, launch_rows, value_at
 from dynet_cy.gpu.refused cimport refused_of
 from dynet_cy.gpu.registry cimport kernel_at, module_at, needs_module, pass_scaled
 from dynet_cy.ops.loops cimport Split, split_at
-
-cdef int CU_REDUCE = module_at(b"reduce")
-cdef int MOMENT_FORWARD = kernel_at(CU_REDUCE, b"moment_forward")
-cdef int MOMENT_BACKWARD = kernel_at(CU_REDUCE, b"moment_backward")
-cdef int STD_FORWARD = kernel_at(CU_REDUCE, b"std_forward")
-cdef int STD_BACKWARD = kernel_at(CU_REDUCE, b"std_backward")
-
-
-cdef int moment_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Axes kept, reduced, back
-    cdef int r = c.attrs[2].i
-    reduction_axes(c, &kept, &reduced, &back)
-    cdef float scale = <float>moment_scale(c)
-    cdef size_t n = axes_total(&kept), terms = axes_total(&reduced)
-    if total_of(&c.x[0].dim) == 0:
-        return fill(gpu, total_of(&c.y.dim), <float>NAN if isinf(scale) else 0, c.y.v)
-    if by_blocks_over(&kept, &reduced):
-        return launch_rows(gpu, MOMENT_FORWARD, n, terms, n, terms, value_at(&kept), value_at(&reduced), scale, r,
-                           c.x[0].v, c.y.v, 1)
-    return launch_each(gpu, MOMENT_FORWARD, n, n, terms, value_at(&kept), value_at(&reduced), scale, r, c.x[0].v, c.y.v,
-                       0)
-
-
-cdef int moment_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Axes kept, reduced, back
-    cdef int r = c.attrs[2].i
-    reduction_axes(c, &kept, &reduced, &back)
-    cdef float scale = <float>(r * moment_scale(c))
-    cdef size_t n = total_of(&c.x[0].dim), uses = sharing(c), y_size = size_of(&c.y.dim)
-    return launch_each(gpu, MOMENT_BACKWARD, n, n, value_at(&back), uses, y_size, scale, r, c.x[0].v, c.dy.v, c.dx.v,
-                       c.accumulate)
-
-
-op = gpu_op(b"moment", CU_REDUCE, moment_forward, moment_backward)
-op.assigns = True
-
-
-cdef int std_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Axes kept, reduced, back
-    reduction_axes(c, &kept, &reduced, &back)
-    cdef size_t n = axes_total(&kept), terms = axes_total(&reduced)
-    if total_of(&c.x[0].dim) == 0:
-        return fill(gpu, total_of(&c.y.dim), NAN, c.y.v)
-    if by_blocks_over(&kept, &reduced):
-        return launch_rows(gpu, STD_FORWARD, n, terms, n, terms, value_at(&kept), value_at(&reduced), c.x[0].v, c.saved,
-                           c.y.v, 1)
-    return launch_each(gpu, STD_FORWARD, n, n, terms, value_at(&kept), value_at(&reduced), c.x[0].v, c.saved, c.y.v, 0)
-
-
-cdef int std_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Axes kept, reduced, back
-    reduction_axes(c, &kept, &reduced, &back)
-    cdef size_t n = total_of(&c.x[0].dim), uses = sharing(c), y_size = size_of(&c.y.dim)
-    cdef float scale = <float>share(c)
-    return launch_each(gpu, STD_BACKWARD, n, n, value_at(&back), uses, y_size, scale, c.x[0].v, c.saved, c.y.v, c.dy.v,
-                       c.dx.v, c.accumulate)
-
-
-op = gpu_op(b"std", CU_REDUCE, std_forward, std_backward)
-op.assigns = True
 
 cdef int CU_ALONG = module_at(b"along")
 cdef int EXTREME_FORWARD = kernel_at(CU_ALONG, b"extreme_forward")
@@ -328,22 +290,20 @@ op = gpu_op(b"logsumexp_dim", CU_ALONG, logsumexp_dim_forward, logsumexp_dim_bac
 op.assigns = True
 
 cdef int CU_VECTOR_NORM = module_at(b"vector_norm")
-cdef int NORM_FORWARD = kernel_at(CU_VECTOR_NORM, b"norm_forward")
-cdef int NORM_BACKWARD = kernel_at(CU_VECTOR_NORM, b"norm_backward")
+cdef int SQUARED_NORM_FORWARD = kernel_at(CU_VECTOR_NORM, b"squared_norm_forward")
+cdef int SQUARED_NORM_BACKWARD = kernel_at(CU_VECTOR_NORM, b"squared_norm_backward")
 cdef int P_NORM_FORWARD = kernel_at(CU_VECTOR_NORM, b"p_norm_forward")
 cdef int P_NORM_BACKWARD = kernel_at(CU_VECTOR_NORM, b"p_norm_backward")
 
 
 cdef int squared_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, n = size_of(&c.x[0].dim)
-    cdef int root = 0
-    return launch_rows(gpu, NORM_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, root, c.y.v)
+    return launch_rows(gpu, SQUARED_NORM_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, c.y.v)
 
 
 cdef int squared_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.x[0].dim)
-    cdef int root = 0
-    return launch_each(gpu, NORM_BACKWARD, elements * n, batch, n, c.x[0].v, root, c.y.v, c.dy.v, elements, c.dx.v,
+    return launch_each(gpu, SQUARED_NORM_BACKWARD, elements * n, batch, n, c.x[0].v, c.dy.v, elements, c.dx.v,
                        c.accumulate)
 
 
@@ -351,44 +311,27 @@ op = gpu_op(b"squared_norm", CU_VECTOR_NORM, squared_norm_forward, squared_norm_
 op.assigns = True
 
 
-cdef int l2_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd, n = size_of(&c.x[0].dim)
-    cdef int root = 1
-    return launch_rows(gpu, NORM_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, root, c.y.v)
-
-
-cdef int l2_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.x[0].dim)
-    cdef int root = 1
-    return launch_each(gpu, NORM_BACKWARD, elements * n, batch, n, c.x[0].v, root, c.y.v, c.dy.v, elements, c.dx.v,
-                       c.accumulate)
-
-
-op = gpu_op(b"l2_norm", CU_VECTOR_NORM, l2_norm_forward, l2_norm_backward)
-op.assigns = True
-
-
 cdef int norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Axes kept, reduced, back
     reduction_axes(c, &kept, &reduced, &back)
-    cdef float p = <float>c.attrs[1].f
+    cdef float p = <float>c.attrs[1].f, weight = <float>norm_weight(c)
     cdef size_t n = axes_total(&kept), terms = axes_total(&reduced)
     if total_of(&c.x[0].dim) == 0:
-        return fill(gpu, total_of(&c.y.dim), 0, c.y.v)
+        return fill(gpu, total_of(&c.y.dim), <float>NAN if isinf(weight) else 0, c.y.v)
     if by_blocks_over(&kept, &reduced):
-        return launch_rows(gpu, P_NORM_FORWARD, n, terms, n, terms, value_at(&kept), value_at(&reduced), p, c.x[0].v,
-                           c.saved, c.y.v, 1)
-    return launch_each(gpu, P_NORM_FORWARD, n, n, terms, value_at(&kept), value_at(&reduced), p, c.x[0].v, c.saved,
-                       c.y.v, 0)
+        return launch_rows(gpu, P_NORM_FORWARD, n, terms, n, terms, value_at(&kept), value_at(&reduced), p, weight,
+                           c.x[0].v, c.saved, c.y.v, 1)
+    return launch_each(gpu, P_NORM_FORWARD, n, n, terms, value_at(&kept), value_at(&reduced), p, weight, c.x[0].v,
+                       c.saved, c.y.v, 0)
 
 
 cdef int norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef Axes kept, reduced, back
     reduction_axes(c, &kept, &reduced, &back)
-    cdef float p = <float>c.attrs[1].f
+    cdef float p = <float>c.attrs[1].f, weight = <float>norm_weight(c)
     cdef size_t n = total_of(&c.x[0].dim), uses = sharing(c), y_size = size_of(&c.y.dim)
-    return launch_each(gpu, P_NORM_BACKWARD, n, n, value_at(&back), uses, y_size, p, c.x[0].v, c.saved, c.y.v, c.dy.v,
-                       c.dx.v, c.accumulate)
+    return launch_each(gpu, P_NORM_BACKWARD, n, n, value_at(&back), uses, y_size, p, weight, c.x[0].v, c.saved, c.y.v,
+                       c.dy.v, c.dx.v, c.accumulate)
 
 
 op = gpu_op(b"norm", CU_VECTOR_NORM, norm_forward, norm_backward)

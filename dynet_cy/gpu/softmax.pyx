@@ -62,6 +62,7 @@ op.assigns = True
 # Scaled dot-product attention.
 
 cdef extern from "dynet_cy/gpu_attention.h" nogil:
+    # derived: structs of Attention = dy_gpu_attention
     ctypedef struct Attention "dy_gpu_attention":
         const float* q
         const float* k
@@ -89,6 +90,7 @@ cdef extern from "dynet_cy/gpu_attention.h" nogil:
         uint32_t bias_heads
         float scale
         float keep
+    # end of structs
 
 
 cdef inline size_t sums_of(const Call* c) noexcept nogil:
@@ -200,53 +202,25 @@ op.assigns = True
 
 cdef int softmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
-    cdef float sign = <float>1
     cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
     cdef size_t n = s.len, step = s.pre, lines = s.pre * s.post * batch, x_lines = s.pre * s.post * c.x[0].dim.bd
     if step >= 32:
-        return launch_each(gpu, SOFTMAX_BY_THREADS, lines, lines, n, step, sign, c.x[0].v, x_lines, c.y.v)
-    return launch_rows(gpu, SOFTMAX_BY_BLOCKS, lines, n, lines, n, step, sign, c.x[0].v, x_lines, c.y.v)
+        return launch_each(gpu, SOFTMAX_BY_THREADS, lines, lines, n, step, c.x[0].v, x_lines, c.y.v)
+    return launch_rows(gpu, SOFTMAX_BY_BLOCKS, lines, n, lines, n, step, c.x[0].v, x_lines, c.y.v)
 
 
 cdef int softmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
-    cdef float sign = <float>1
     cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
     cdef size_t n = s.len, step = s.pre, lines = s.pre * s.post * batch, x_lines = s.pre * s.post * elements
     if step >= 32:
-        return launch_each(gpu, SOFTMAX_BACKWARD_BY_THREADS, x_lines, lines, n, step, sign, c.y.v, c.dy.v, x_lines,
-                           c.dx.v, c.accumulate)
-    return launch_rows(gpu, SOFTMAX_BACKWARD_BY_BLOCKS, x_lines, n, lines, n, step, sign, c.y.v, c.dy.v, x_lines,
-                       c.dx.v, c.accumulate)
+        return launch_each(gpu, SOFTMAX_BACKWARD_BY_THREADS, x_lines, lines, n, step, c.y.v, c.dy.v, x_lines, c.dx.v,
+                           c.accumulate)
+    return launch_rows(gpu, SOFTMAX_BACKWARD_BY_BLOCKS, x_lines, n, lines, n, step, c.y.v, c.dy.v, x_lines, c.dx.v,
+                       c.accumulate)
 
 
 op = gpu_op(b"softmax", CU_SOFTMAX, softmax_forward, softmax_backward)
-op.assigns = True
-
-
-cdef int softmin_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef float sign = <float>(-1)
-    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
-    cdef size_t n = s.len, step = s.pre, lines = s.pre * s.post * batch, x_lines = s.pre * s.post * c.x[0].dim.bd
-    if step >= 32:
-        return launch_each(gpu, SOFTMAX_BY_THREADS, lines, lines, n, step, sign, c.x[0].v, x_lines, c.y.v)
-    return launch_rows(gpu, SOFTMAX_BY_BLOCKS, lines, n, lines, n, step, sign, c.x[0].v, x_lines, c.y.v)
-
-
-cdef int softmin_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
-    cdef float sign = <float>(-1)
-    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
-    cdef size_t n = s.len, step = s.pre, lines = s.pre * s.post * batch, x_lines = s.pre * s.post * elements
-    if step >= 32:
-        return launch_each(gpu, SOFTMAX_BACKWARD_BY_THREADS, x_lines, lines, n, step, sign, c.y.v, c.dy.v, x_lines,
-                           c.dx.v, c.accumulate)
-    return launch_rows(gpu, SOFTMAX_BACKWARD_BY_BLOCKS, x_lines, n, lines, n, step, sign, c.y.v, c.dy.v, x_lines,
-                       c.dx.v, c.accumulate)
-
-
-op = gpu_op(b"softmin", CU_SOFTMAX, softmin_forward, softmin_backward)
 op.assigns = True
 
 
@@ -324,26 +298,19 @@ op = gpu_op(b"restricted_log_softmax", CU_SOFTMAX, restricted_log_softmax_forwar
 
 
 cdef int hinge_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd, lines = size_of(&c.y.dim)
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.x[0].dim)
     cdef float margin = <float>c.attrs[0].f
-    cdef size_t rows = rows_of(&c.x[0].dim), along_rows = c.attrs[1].i, n = cols_of(&c.x[0].dim) if along_rows else rows
-    cdef size_t step = rows if along_rows else 1, apart = 1 if along_rows else rows
-    return launch_rows(gpu, HINGE_FORWARD, lines * batch, n, batch, lines, n, step, apart, margin, c.x[0].v,
-                       c.x[0].bstride, c.items, c.y.v)
+    return launch_rows(gpu, HINGE_FORWARD, batch, n, batch, n, margin, c.x[0].v, c.x[0].bstride, c.items, c.y.v)
 
 
 cdef int hinge_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, lines = size_of(&c.y.dim)
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.x[0].dim)
     cdef float margin = <float>c.attrs[0].f
-    cdef size_t rows = rows_of(&c.x[0].dim), along_rows = c.attrs[1].i, n = cols_of(&c.x[0].dim) if along_rows else rows
-    cdef size_t step = rows if along_rows else 1, apart = 1 if along_rows else rows
-    return launch_rows(gpu, HINGE_BACKWARD, lines * elements, n, batch, lines, n, step, apart, margin, c.x[0].v,
-                       c.x[0].bstride, c.items, c.dy.v, c.dx.v)
+    return launch_rows(gpu, HINGE_BACKWARD, elements, n, batch, n, margin, c.x[0].v, c.x[0].bstride, c.items, c.dy.v,
+                       c.dx.v)
 
 
 op = gpu_op(b"hinge", CU_SOFTMAX, hinge_forward, hinge_backward)
-
-op = gpu_op(b"hinge_dim", CU_SOFTMAX, hinge_forward, hinge_backward)
 
 cdef int CU_CONSTRAINED = module_at(b"constrained")
 cdef int CONSTRAINED_FORWARD = kernel_at(CU_CONSTRAINED, b"constrained_forward")

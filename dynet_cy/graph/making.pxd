@@ -43,6 +43,7 @@ cdef Expression apply1x(const Op* op, object x, Extra* extra)
 cdef Expression apply2x(const Op* op, object a, object b, Extra* extra)
 # The same for a public function whose op is shared with others: errors name the function and, unless that is NULL, its
 # arguments.
+cdef Expression apply1_for(str name, const Op* op, object x, Extra* extra)
 cdef Expression apply2_for(str name, const char* arguments, const Op* op, object a, object b, Extra* extra)
 cdef Expression apply(const Op* op, object xs, Extra* extra)
 cdef Expression expression(object x, str function, str name)

@@ -488,6 +488,19 @@ cdef Expression apply2(const Op* op, object a, object b):
     return apply2x(op, a, b, NULL)
 
 
+cdef Expression apply1_for(str name, const Op* op, object x, Extra* extra):
+    """`apply1x` for a public function whose op is shared with others: errors name the function."""
+    cdef Extra unchanged = extra[0]                 # a shape rule may change attributes
+    cdef Op named
+    try:
+        return apply1x(op, x, extra)
+    except (DimensionError, IndexError, TypeError):
+        named = op[0]
+    spelled = name.encode()
+    named.name = spelled
+    return apply1x(&named, x, &unchanged)           # fails again
+
+
 cdef Expression apply2_for(str name, const char* arguments, const Op* op, object a, object b, Extra* extra):
     """`apply2x` for a public function whose op is shared with others: errors name the function and its arguments.
 

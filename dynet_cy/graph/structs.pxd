@@ -15,6 +15,9 @@ from dynet_cy.memory.storage cimport Changes
 # The C structs of a graph: nodes, batches of nodes that ran together, and the graph that owns them.
 
 cdef extern from "dynet_cy/graph.h" nogil:
+    # derived: constants of COMPUTED, WANTED, LIVE, NEEDS_GRAD, TRAINABLE, SHARED, DROPPED, SENT, NO_BATCH, NO_NODE,
+    #     REVERT_BITS, RUNNING = DY_GRAPH_RUNNING, ONE, STACKED, FLATTENED, COLUMNS, EACH, PIECES, TILES, VIEWS, COPIES,
+    #     IN_CELL, CELL, IN_FUSION, FUSION, GRAPH_ARENAS, GRAPH_ARRAYS, TRANSIENT, NO_STRETCH, MOVABLE
     int COMPUTED "DY_COMPUTED"
     int WANTED "DY_WANTED"
     int LIVE "DY_LIVE"
@@ -22,14 +25,11 @@ cdef extern from "dynet_cy/graph.h" nogil:
     int TRAINABLE "DY_TRAINABLE"
     int SHARED "DY_SHARED"
     int DROPPED "DY_DROPPED"
+    int SENT "DY_SENT"
     uint32_t NO_BATCH "DY_NO_BATCH"
     uint32_t NO_NODE "DY_NO_NODE"
-    int SENT "DY_SENT"
-
-    uint64_t RUNNING "DY_GRAPH_RUNNING"           # the version of a graph while it runs without the GIL
     int REVERT_BITS "DY_REVERT_BITS"
-    bint same_renewal "dy_same_renewal"(uint64_t a, uint64_t b)
-
+    uint64_t RUNNING "DY_GRAPH_RUNNING"
     int ONE "DY_ONE"
     int STACKED "DY_STACKED"
     int FLATTENED "DY_FLATTENED"
@@ -43,6 +43,14 @@ cdef extern from "dynet_cy/graph.h" nogil:
     int CELL "DY_CELL"
     int IN_FUSION "DY_IN_FUSION"
     int FUSION "DY_FUSION"
+    int GRAPH_ARENAS "DY_GRAPH_ARENAS"
+    int GRAPH_ARRAYS "DY_GRAPH_ARRAYS"
+    int TRANSIENT "DY_TRANSIENT"
+    uint32_t NO_STRETCH "DY_NO_STRETCH"
+    int MOVABLE "DY_MOVABLE"
+    # end of constants
+    bint same_renewal "dy_same_renewal"(uint64_t a, uint64_t b)
+
     enum:
         FORMS "DY_FORMS"                            # how many
 
@@ -211,24 +219,21 @@ cdef extern from "dynet_cy/graph.h" nogil:
         REMATERIALIZING "DY_REMATERIALIZING"
         FOR_NOW "DY_FOR_NOW"
 
-    int GRAPH_ARENAS "DY_GRAPH_ARENAS"
-    int GRAPH_ARRAYS "DY_GRAPH_ARRAYS"
-
-    int TRANSIENT "DY_TRANSIENT"
-    uint32_t NO_STRETCH "DY_NO_STRETCH"
     enum:
         MOST_DEPTH "DY_MOST_DEPTH"
 
+    # derived: functions of nodes_of = dy_nodes, state_of = dy_state, order_of = dy_order, batches_of = dy_batches,
+    #     device_of = dy_device, args_of = dy_args, items_of = dy_items, origin_of = dy_origin, value_of = dy_value
     Node* nodes_of "dy_nodes"(const Graph* g)
     uint8_t* state_of "dy_state"(const Graph* g)
     uint32_t* order_of "dy_order"(const Graph* g)
     Batch* batches_of "dy_batches"(const Graph* g)
-    int MOVABLE "DY_MOVABLE"
     int device_of "dy_device"(const Graph* g, uint32_t node)
     uint32_t* args_of "dy_args"(const Graph* g, const Node* x)
     uint32_t* items_of "dy_items"(const Graph* g, const Node* x)
     uint32_t origin_of "dy_origin"(const Graph* g, uint32_t node)
     float* value_of "dy_value"(const Node* x)
+    # end of functions
 
 
 # The parameters of a node besides its arguments.  All zero, as from `no_extra`, except those that an op sets.

@@ -153,6 +153,10 @@ cdef extern from "dynet_cy/storage.h" nogil:
         double weights[512]
         float rates[512]
         float eps_scales[512]
+        double moments[513][4]
+        double kept[513]
+        double fades[513]
+        double b1_powers[513]
 
     ctypedef struct Param "dy_param":
         Dim dim

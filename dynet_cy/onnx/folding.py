@@ -58,7 +58,7 @@ Place = Union[int, Element]
 
 # Operations that combine the elements of a batch, and those that do if an attribute has this bit.
 ACROSS = {"pick_batch_elems", "concatenate_to_batch", "batch_moments", "channel_norm"}
-REDUCTIONS, BATCH_BIT = {"sum", "moment", "std", "norm"}, 1 << 31
+REDUCTIONS, BATCH_BIT = {"sum", "mean", "norm"}, 1 << 31
 # Operations that select along an axis by one index.
 SELECTIONS = {"pick", "select_cols", "pick_range", "pick_batch_elems"}
 NO_ATTRS = (0, 0, 0, 0)
@@ -381,10 +381,10 @@ class _Folding:
         return self._add(op, parts, node.shape, node.batch_size, number, attrs)
 
     def _sum(self, number: int, x: int, attrs: tuple[int, ...]) -> int | None:
-        return self._add("sum", [x], self.made[x].node.shape, number=number, attrs=(BATCH_BIT, 0, 1, 0))
+        return self._add("sum", [x], self.made[x].node.shape, number=number, attrs=(BATCH_BIT, 0, 0, 0))
 
     def _mean(self, number: int, x: int, attrs: tuple[int, ...]) -> int | None:
-        return self._add("moment", [x], self.made[x].node.shape, number=number, attrs=(BATCH_BIT, 0, 1, 0))
+        return self._add("mean", [x], self.made[x].node.shape, number=number, attrs=(BATCH_BIT, 0, 0, 0))
 
     def _reduced(self, op: str, number: int, x: int) -> int | None:
         shape = self.made[x].node.shape

@@ -15,7 +15,7 @@ __all__ = ["without_padding"]
 # What padding must be where an operation combines positions, so that it has no effect.
 _NEUTRAL = {
     "sum": 0.0,
-    "moment": 0.0,
+    "mean": 0.0,
     "max_dim": -inf,
     "min_dim": inf,
     "logsumexp_dim": -inf,
@@ -45,11 +45,11 @@ def _prepared(w: Writer, step: Step, k: int, x: Value) -> Value:
     axes = [axis for axis, size in enumerate(x.dims) if w.padded(size)]
     if step.op in _NEUTRAL:
         over = [axis for axis in axes if _reduces(w, step, axis)]
-        batch = bool(w.padded(x.batch)) and step.op in ("sum", "moment") and bool(w.whole(0) & BATCH)
+        batch = bool(w.padded(x.batch)) and step.op in ("sum", "mean") and bool(w.whole(0) & BATCH)
         for place, size in [(-1 - axis, x.dims[axis]) for axis in over] + [(-1 - len(x.dims), x.batch)] * batch:
             x = w.masked(x, place, size, _NEUTRAL[step.op])
-            if step.op == "moment":
-                if w.whole(1) > 0 or w.whole(2) != 1:
+            if step.op == "mean":
+                if w.whole(1) > 0:
                     raise _mixed(w)
                 x = w.shared_by_length(x, size)
         return x
@@ -76,7 +76,7 @@ def _keeps_apart(w: Writer, step: Step, k: int, x: Value, axes: list[int]) -> bo
 
 def _reduces(w: Writer, step: Step, axis: int) -> bool:
     """Whether a step combines the elements along an axis."""
-    if step.op not in ("sum", "moment"):
+    if step.op not in ("sum", "mean"):
         return w.whole(0) == axis
     chosen = w.whole(0)
     return chosen & ALL_AXES == ALL_AXES or bool(chosen >> axis & 1)

@@ -169,15 +169,14 @@ def tree_lstm_c(w: Writer, step: Step, args: list[Value]) -> Value:
 # ---- contractions
 
 
-@converts("contract3d_1d", "contract3d_1d_bias")
+@converts("contract3d_1d")
 def contract(w: Writer, step: Step, args: list[Value]) -> Value:
     """z_ij = sum_k x_ijk y_k: the product of y and x as a matrix, which has k rows in the file."""
     x, y = args[0], w.flat(args[1])
     area = tuple(a * b for a, b in zip(*step.dims))
     x = w.with_axes(x, (area, y.dims[0]))
     name = product(w, x, y, True)
-    z = w.with_axes(Value(name, (area,), x.batch if x.has_batch else y.batch, x.each or y.each), step.dims)
-    return z if len(args) == 2 else w.combine("Add", z, w.with_axes(args[2], step.dims))
+    return w.with_axes(Value(name, (area,), x.batch if x.has_batch else y.batch, x.each or y.each), step.dims)
 
 
 @converts("circ_conv", "circ_corr")

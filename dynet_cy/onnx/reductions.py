@@ -10,7 +10,6 @@ from dynet_cy.onnx import sizes
 from dynet_cy.onnx.converters import converts
 from dynet_cy.onnx.elementwise import ROWS, fitted
 from dynet_cy.onnx.formulas import write
-from dynet_cy.onnx.sizes import Size
 from dynet_cy.onnx.tracing import Step
 from dynet_cy.onnx.writer import Picked, Value, Writer
 
@@ -54,34 +53,20 @@ def total(w: Writer, step: Step, args: list[Value]) -> str:
     return shaped(w, x, reduce(w, "ReduceSum", x.name, axes), axes, step)
 
 
-@converts("moment")
-def moment(w: Writer, step: Step, args: list[Value]) -> str:
-    x, divisor, order = args[0], w.whole(1), w.whole(2)
+@converts("mean")
+def mean(w: Writer, step: Step, args: list[Value]) -> str:
+    x, divisor = args[0], w.whole(1)
     axes = reduced_axes(w, x)
-    powers = x.name if order == 1 else w.add("Pow", x.name, w.constant(order))
     if divisor > 0:
-        found = w.add("Div", reduce(w, "ReduceSum", powers, axes), w.constant(divisor))
+        found = w.add("Div", reduce(w, "ReduceSum", x.name, axes), w.constant(divisor))
     else:
-        found = reduce(w, "ReduceMean", powers, axes)
+        found = reduce(w, "ReduceMean", x.name, axes)
     return shaped(w, x, found, axes, step)
-
-
-@converts("std")
-def deviation(w: Writer, step: Step, args: list[Value]) -> str:
-    x = args[0]
-    axes = reduced_axes(w, x)
-    spread = w.add("Sqrt", centered(w, x, axes)[1].name)
-    return shaped(w, x, w.add("Squeeze", spread, w.ints(*axes)) if axes else spread, axes, step)
 
 
 @converts("squared_norm")
 def squared_norm(w: Writer, step: Step, args: list[Value]) -> str:
     return summed(w, w.flat(args[0]), "ReduceSumSquare")
-
-
-@converts("l2_norm")
-def l2_norm(w: Writer, step: Step, args: list[Value]) -> str:
-    return summed(w, w.flat(args[0]), "ReduceL2")
 
 
 _NORMS = {1.0: "ReduceL1", 2.0: "ReduceL2", inf: "ReduceMax"}
@@ -93,7 +78,9 @@ def norm(w: Writer, step: Step, args: list[Value]) -> str:
     x, p = args[0], w.number(1)
     axes = reduced_axes(w, x)
     size = found = w.add("Abs", x.name)
-    if p in _NORMS:
+    if w.whole(2):  # of the deviation: the root of a mean of squares
+        found = w.add("Sqrt", reduce(w, "ReduceMean", w.add("Mul", size, size), axes))
+    elif p in _NORMS:
         found = reduce(w, _NORMS[p], size, axes)
     elif axes:
         top = reduce(w, "ReduceMax", size, axes, keep=True)
@@ -179,12 +166,12 @@ def kmax_pooling(w: Writer, step: Step, args: list[Value]) -> str:
 # ---- softmax
 
 
-@converts("softmax", "softmin")
+@converts("softmax")
 def softmax(w: Writer, step: Step, args: list[Value]) -> str:
     x, axis = args[0], w.whole(0)
     if not x.dims:  # one number
         return w.add("Sub", w.add("Add", x.name, w.constant(1)), x.name)
-    return w.add("Softmax", w.add("Neg", x.name) if step.op == "softmin" else x.name, axis=-axis - 1)
+    return w.add("Softmax", x.name, axis=-axis - 1)
 
 
 @converts("log_softmax")
@@ -251,14 +238,11 @@ def sparsemax(w: Writer, step: Step, args: list[Value]) -> str:
 # ---- classes: losses with the index of the true one
 
 
-def classes(w: Writer, step: Step, x: Value, lines: Size | None) -> Value:
+def classes(w: Writer, step: Step, x: Value) -> Value:
     """1 at the true class, 0 at others: in the shape of x, which has the classes along its first axis."""
-    has_batch = not sizes.is_one(step.batch)
-    true = w.picked(w.one if lines is None else lines, has_batch)
-    places = w.add("OneHot", true.name, w.size(x.dims[0]), w.constant([0, 1]), axis=-1)  # [.., count, classes]
-    if lines is None:
-        places = w.add("Squeeze", places, w.ints(-2))
-    return Value(places, x.dims, step.batch, true.each)
+    true = w.picked(w.one, not sizes.is_one(step.batch))
+    places = w.add("OneHot", true.name, w.size(x.dims[0]), w.constant([0, 1]), axis=-1)  # [.., 1, classes]
+    return Value(w.add("Squeeze", places, w.ints(-2)), x.dims, step.batch, true.each)
 
 
 def losses(w: Writer, step: Step, x: Value, true: Value) -> Value:
@@ -270,7 +254,7 @@ def losses(w: Writer, step: Step, x: Value, true: Value) -> Value:
 @converts("pickneglogsoftmax")
 def pickneglogsoftmax(w: Writer, step: Step, args: list[Value]) -> Value:
     x = w.flat(args[0])
-    return losses(w, step, x, classes(w, step, x, None))
+    return losses(w, step, x, classes(w, step, x))
 
 
 @converts("pickneglogsoftmax_at")
@@ -280,18 +264,14 @@ def pickneglogsoftmax_at(w: Writer, step: Step, args: list[Value]) -> Value:
     return losses(w, step, x, args[1]._replace(name=spots, dims=x.dims))
 
 
-@converts("hinge", "hinge_dim")
+@converts("hinge")
 def hinge(w: Writer, step: Step, args: list[Value]) -> Value:
-    x = w.flat(args[0]) if step.op == "hinge" else args[0]
-    if step.op == "hinge_dim" and w.whole(1):
-        order = list(range(x.rank))
-        x = x._replace(name=w.transpose(x.name, [*order[:-2], order[-1], order[-2]]), dims=(x.dims[1], x.dims[0]))
-    lines = None if step.op == "hinge" else x.dims[1]
-    true = classes(w, step, x, lines)
+    x = w.flat(args[0])
+    true = classes(w, step, x)
     bar = write(w, "SEL(true > 0, x, 0)", true=true, x=x)
     bar = bar._replace(name=summed(w, bar), dims=(w.one, *bar.dims[1:]))
     others = write(w, "SEL(true > 0, 0, RELU(x - bar + margin))", true=true, x=x, bar=bar, margin=w.number(0))
-    return others._replace(name=reduce(w, "ReduceSum", others.name, [-1], keep=lines is None), dims=step.dims)
+    return others._replace(name=summed(w, others), dims=step.dims)
 
 
 # ---- losses

@@ -12,14 +12,16 @@ from dynet_cy.kernels.kernels cimport dy_window, dy_window_init
 # The windows of convolution and pooling: what CPU and GPU share.
 
 cdef extern from "dynet_cy/pooling.h" nogil:
+    # derived: structs of Pooling
     ctypedef struct Pooling "dy_pooling":
-        uint32_t[2] inputs "in"
-        uint32_t[2] out
-        uint32_t[2] size
-        uint32_t[2] stride
-        uint32_t[2] pad
+        uint32_t inputs "in"[2]
+        uint32_t out[2]
+        uint32_t size[2]
+        uint32_t stride[2]
+        uint32_t pad[2]
         uint32_t channels
         uint32_t adaptive
+    # end of structs
     void pooled "dy_pooled"(const Pooling* p, int d, uint32_t o, uint32_t* low, uint32_t* high)
     void pooling_of "dy_pooling_of"(const Pooling* p, int d, uint32_t i, uint32_t* low, uint32_t* high)
 

@@ -152,7 +152,6 @@ cdef struct Sweep:
     const float* dy
     float* dx
     float scale
-    int r
     float p
     bint acc
 
@@ -246,7 +245,7 @@ cdef inline size_t sweep_work(const Call* c, int i) noexcept nogil:
     return 2 * total_of(&c.y.dim) if i < 0 and count_of(c) > MOST_TERMS else 0
 
 
-cdef inline void sweep_forward(const Call* c, Run run, float scale, int r, float* y, double* sums) noexcept nogil:
+cdef inline void sweep_forward(const Call* c, Run run, float scale, float* y, double* sums) noexcept nogil:
     """Zero y and run over x; sum in `sums` if that is not NULL."""
     cdef Sweep s
     cdef size_t total = total_of(&c.y.dim), j
@@ -261,7 +260,6 @@ cdef inline void sweep_forward(const Call* c, Run run, float scale, int r, float
     s.sums = sums
     s.more = c.saved
     s.scale = scale
-    s.r = r
     s.acc = True
     if sums != NULL:
         memset(sums, 0, total * sizeof(double))
@@ -284,7 +282,7 @@ cdef inline void add_to(const Sweep* s, size_t o, double x) noexcept nogil:
         s.y[o] += <float>x
 
 
-cdef inline void sweep_backward(const Call* c, Run run, float scale, int r) noexcept nogil:
+cdef inline void sweep_backward(const Call* c, Run run, float scale) noexcept nogil:
     cdef Sweep s
     memset(&s, 0, sizeof(Sweep))
     s.x = c.x[0].v
@@ -293,7 +291,6 @@ cdef inline void sweep_backward(const Call* c, Run run, float scale, int r) noex
     s.dy = c.dy.v
     s.dx = c.dx.v
     s.scale = scale
-    s.r = r
     s.acc = c.accumulate
     sweep(c, &s, run)
 
@@ -307,7 +304,7 @@ cdef inline float count_of(const Call* c) noexcept nogil:
     return m / <float>n if n else 1
 
 
-# ---- sums of elements and of their powers ---------------------------------------
+# ---- sums of elements ---------------------------------------
 
 cdef inline void sum_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
     cdef size_t k
@@ -336,31 +333,6 @@ cdef inline void sum_run_backward(const Sweep* s, size_t n, size_t i, size_t o, 
             dx[k] += g
     else:
         K.fill(n, g, dx)
-
-
-cdef inline float power(float x, int r) noexcept nogil:
-    cdef float y = 1
-    while r:
-        if r & 1:
-            y *= x
-        x *= x
-        r >>= 1
-    return y
-
-
-cdef inline void power_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
-    cdef size_t k
-    cdef double total = 0
-    cdef const float* x = s.x + i
-    if kept:
-        for k in range(n):
-            add_to(s, o + k, s.scale * power(x[k], s.r))
-    elif s.r == 2:
-        add_to(s, o, s.scale * K.sumsq(n, x))
-    else:
-        for k in range(n):
-            total += power(x[k], s.r)
-        add_to(s, o, s.scale * total)
 
 
 # ==== norms =======================================================================================

@@ -6,13 +6,13 @@ from libc.string cimport memcpy
 
 from dynet_cy.core.tensor cimport MOST_ALONG, Call, Dim, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of
 from dynet_cy.graph.expressions cimport OPERATOR_MATMUL, Expression, dim_of, set_operator
-from dynet_cy.graph.making cimport apply, apply1, apply2, apply2x, expression
+from dynet_cy.graph.making cimport apply, apply1, apply2, apply2_for, apply2x, expression
 from dynet_cy.graph.origin cimport describe_dim
 from dynet_cy.graph.structs cimport Extra, no_extra
-from dynet_cy.kernels.kernels cimport K
+from dynet_cy.kernels.kernels cimport K, DY_BINARY_add
 from dynet_cy.kernels.product cimport gemm
 from dynet_cy.memory.bridge cimport shape_of
-from dynet_cy.ops.elementwise cimport operand
+from dynet_cy.ops.elementwise cimport BINARY, operand
 from dynet_cy.ops.linalg cimport AFFINE, MATMUL, multiply, multiply_backward_a, multiply_backward_b
 from dynet_cy.ops.registry cimport SHARE, UNREAD, UNREAD_ARGUMENTS, UNREAD_RESULT, Op, Shapes, register, same_dim
 
@@ -25,7 +25,7 @@ from dynet_cy.ops.shape import reshape, transpose
 #
 # Tensors of three axes times vectors, and circular convolutions of vectors.
 
-# ---- contract3d_1d: z_ij = sum_k x_ijk y_k (+ b_ij) ------------------------------
+# ---- contract3d_1d: z_ij = sum_k x_ijk y_k ------------------------------
 # The tensor is treated as a matrix of i * j rows and k columns, which multiplies y.
 
 cdef int contract_dim(const Shapes* s, Dim* z) except -1:
@@ -42,8 +42,6 @@ cdef int contract_dim(const Shapes* s, Dim* z) except -1:
     if size_of(z) > MOST_ALONG:                 # they are the rows of a matrix
         raise DimensionError(
             f"the first two axes of x have {size_of(z)} elements, at most {MOST_ALONG} (2^31 - 1) are possible")
-    if s.n == 3 and not same_shape(s.x[2], z):
-        raise DimensionError(f"b must be a matrix of {z.d[0]} x {z.d[1]}")
     return 0
 
 
@@ -57,44 +55,28 @@ cdef inline Tensor as_matrix(const Tensor* x, size_t cols) noexcept nogil:
 
 
 cdef void contract_forward(const Call* c) noexcept nogil:
-    cdef size_t n = size_of(&c.y.dim)
     cdef Tensor x = as_matrix(&c.x[0], rows_of(&c.x[1].dim))
     cdef Tensor z = as_matrix(&c.y, 1)
-    cdef uint32_t b
-    if c.n == 3:
-        for b in range(c.y.dim.bd):
-            memcpy(element(&c.y, b), element(&c.x[2], b), n * sizeof(float))
     x.dim.d[0] = z.dim.d[0]                 # also if k is 0
-    multiply(&x, &c.x[1], &z, c.n == 3)
+    multiply(&x, &c.x[1], &z, 0)
 
 
 cdef void contract_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = size_of(&c.y.dim)
     cdef Tensor x, dz = as_matrix(&c.dy, 1)
     if i == 0:
         x = as_matrix(&c.dx, rows_of(&c.x[1].dim))
         x.dim.d[0] = dz.dim.d[0]
         multiply_backward_a(&c.x[0], &c.x[1], &dz, &x, c.accumulate)
-    elif i == 1:
+    else:
         x = as_matrix(&c.x[0], rows_of(&c.x[1].dim))
         x.dim.d[0] = dz.dim.d[0]
         multiply_backward_b(&x, &dz, &c.dx, c.accumulate)
-    elif c.dx.dim.bd == c.y.dim.bd:
-        K.bias_bwd(n * c.y.dim.bd, 1, c.dy.v, c.dx.v, c.accumulate)
-    else:
-        K.bias_bwd(n, c.y.dim.bd, c.dy.v, c.dx.v, c.accumulate)
 
 
-cdef Op* new_contraction(const char* name, const char* args) except NULL:
-    cdef Op* op = register(name, args, contract_dim, contract_forward, contract_backward)
-    op.rule[0] = SHARE                      # nodes with the same tensor run as one product
-    op.assigns = True
-    op.unread = UNREAD_RESULT
-    return op
-
-
-cdef Op* CONTRACT = new_contraction(b"contract3d_1d", b"x y")
-cdef Op* CONTRACT_BIAS = new_contraction(b"contract3d_1d_bias", b"x y b")
+cdef Op* CONTRACT = register(b"contract3d_1d", b"x y", contract_dim, contract_forward, contract_backward)
+CONTRACT.rule[0] = SHARE                    # nodes with the same tensor run as one product
+CONTRACT.assigns = True
+CONTRACT.unread = UNREAD_RESULT
 
 
 def contract3d_1d(x, y):
@@ -125,7 +107,14 @@ def contract3d_1d_bias(x, y, b):
         >>> dy.contract3d_1d_bias(dy.ones((1, 2, 2)), dy.inputVector([1, 2]), dy.inputTensor([[10, 20]])).npvalue()
         array([[13., 23.]])
     """
-    return apply(CONTRACT_BIAS, (x, y, b), NULL)
+    cdef Extra extra = no_extra()
+    cdef const Dim* own = dim_of(expression(b, "contract3d_1d_bias", "b"))
+    cdef Expression z = apply2_for("contract3d_1d_bias", NULL, CONTRACT, x, y, &extra)
+    cdef const Dim* d = dim_of(z)
+    if not same_shape(own, d):
+        raise DimensionError(
+            f"contract3d_1d_bias: b must be a matrix of {d.d[0]} x {d.d[1]}\n    b  {describe_dim(own)}")
+    return apply2_for("contract3d_1d_bias", b"xy b", BINARY[DY_BINARY_add], z, b, &extra)
 
 
 cdef Expression contracted_twice(tuple xs, str op):

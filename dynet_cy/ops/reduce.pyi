@@ -29,24 +29,6 @@ def mean_dim(x: Expression, d: Sequence[int], b: bool = False, n: int = 0) -> Ex
 def mean_batches(x: Expression) -> Expression:
     """Mean of all batch elements: one batch element of the same shape."""
 
-def moment_elems(x: Expression, r: int) -> Expression:
-    """Mean of the r-th powers of all elements: a scalar for each batch element."""
-
-def moment_dim(x: Expression, d: Sequence[int], r: int, b: bool = False, n: int = 0) -> Expression:
-    """Mean of the r-th powers along some axes; see `mean_dim`."""
-
-def moment_batches(x: Expression, r: int) -> Expression:
-    """Mean of the r-th powers of all batch elements: one batch element of the same shape."""
-
-def std_elems(x: Expression) -> Expression:
-    """Standard deviation of all elements: a scalar for each batch element."""
-
-def std_dim(x: Expression, d: Sequence[int], b: bool = False, n: int = 0) -> Expression:
-    """Population standard deviation along some axes."""
-
-def std_batches(x: Expression) -> Expression:
-    """Standard deviation over the batch elements; see `std_dim`."""
-
 def max_dim(x: Expression, d: int = 0) -> Expression:
     """Greatest element along axis d, which is removed; if several are equal, the first gets the gradient."""
 
@@ -73,3 +55,21 @@ def l2_norm(x: Expression) -> Expression:
 
 def norm(x: Expression, p: float = 2, axis: _Int | _Ints | None = None, keepdims: bool = False) -> Expression:
     """The p-norm ``(sum abs(x)^p)^(1/p)`` along some axes."""
+
+def moment_elems(x: Expression, r: int) -> Expression:
+    """Mean of the r-th powers of all elements: a scalar for each batch element."""
+
+def moment_dim(x: Expression, d: Sequence[int], r: int, b: bool = False, n: int = 0) -> Expression:
+    """Mean of the r-th powers along some axes; see `mean_dim`."""
+
+def moment_batches(x: Expression, r: int) -> Expression:
+    """Mean of the r-th powers of all batch elements: one batch element of the same shape."""
+
+def std_elems(x: Expression) -> Expression:
+    """Standard deviation of all elements: a scalar for each batch element."""
+
+def std_dim(x: Expression, d: Sequence[int], b: bool = False, n: int = 0) -> Expression:
+    """Population standard deviation along some axes."""
+
+def std_batches(x: Expression) -> Expression:
+    """Standard deviation over the batch elements; see `std_dim`."""

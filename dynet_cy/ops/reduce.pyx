@@ -1,4 +1,4 @@
-"""Reductions: sums, moments, norms, and ops along one axis."""
+"""Reductions: sums, means, norms, moments, and ops along one axis."""
 
 from libc.math cimport INFINITY, NAN, copysign, fabs, isinf, pow, sqrt
 from libc.stdint cimport int32_t, uint32_t
@@ -9,28 +9,31 @@ from dynet_cy.core.tensor cimport (
 )
 from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.graph.expressions cimport Expression, dim_of
-from dynet_cy.graph.making cimport apply1, apply1x, expression
+from dynet_cy.graph.making cimport apply1, apply1_for, apply1x, expression
 from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport (
     K, DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_abs, DY_UNARY_exp, DY_UNARY_pow_const, DY_UNARY_sqrt,
-    DY_UNARY_square,
+    DY_UNARY_square, squares_of,
 )
 from dynet_cy.ops.inputs cimport axis_in, is_list, whole
 from dynet_cy.ops.loops cimport (
-    ALL_AXES, BATCH_BIT, Split, Sweep, Walk, best_of_line, count_of, logs_of, norm_of, power, power_run, split_at,
+    ALL_AXES, BATCH_BIT, Split, Sweep, Walk, best_of_line, count_of, is_usual, logs_of, split_at,
     sum_run, sum_run_backward, sums_of, sweep, sweep_backward, sweep_forward, sweep_work, walk_of, without,
 )
 from dynet_cy.ops.positions cimport chooser_number, refuse, refused
-from dynet_cy.ops.registry cimport UNREAD, UNREAD_RESULT, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport (
+    UNREAD, UNREAD_RESULT, Backward, Forward, Op, Shapes, register, same_dim,
+)
 
 from dynet_cy.graph.structs import operators
+from dynet_cy.ops.elementwise import cmult, square
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.shape import reshape
 
 
 # ==== reduce ======================================================================================
 #
-# Reductions: sums, means, moments and standard deviations.
+# Reductions: sums and means.
 
 # ---- which axes ------------------------------------------------------------------
 
@@ -78,12 +81,12 @@ cdef int number_of(object n, str op) except -1:
     return number
 
 
-cdef Expression reduced(const Op* op, object x, uint32_t mask, int n, int r):
+cdef Expression reduced(const Op* op, object x, uint32_t mask, str name, int n=0):
+    """x to a sum or a mean; n: the number that the sum is divided by, 0: the number of elements."""
     cdef Extra extra = no_extra()
     extra.attrs[0].u = mask
     extra.attrs[1].i = n
-    extra.attrs[2].i = r
-    return apply1x(op, x, &extra)
+    return apply1_for(name, op, x, &extra)
 
 
 cdef list axes_of(Expression x, object axis, str op):
@@ -106,21 +109,40 @@ cdef Expression with_axes(Expression x, Expression y, list axes, object keepdims
     return reshape(y, [1 if i in axes else dim_of(x).d[i] for i in range(dim_of(x).nd)])
 
 
-# ---- sum: y = sum_i x_i -------------------------------------------------------
+# ---- sum and mean: y = 1/n sum_i x_i -------------------------------------------
+# attrs[1]: n of a mean; 0: the number of elements.
 
 cdef void sum_forward(const Call* c) noexcept nogil:
-    sweep_forward(c, sum_run, 1, 1, c.y.v, sums_of(c))
+    sweep_forward(c, sum_run, 1, c.y.v, sums_of(c))
 
 
 cdef void sum_backward(const Call* c, uint32_t i) noexcept nogil:
-    sweep_backward(c, sum_run_backward, 1, 1)
+    sweep_backward(c, sum_run_backward, 1)
 
 
-cdef Op* SUM = register(b"sum", b"x", reduced_dim, sum_forward, sum_backward)
-SUM.unread = UNREAD
-SUM.assigns = True
-SUM.ragged = True
-SUM.work = sweep_work
+cdef float divisor(const Call* c) noexcept nogil:
+    return c.attrs[1].i if c.attrs[1].i > 0 else count_of(c)
+
+
+cdef void mean_forward(const Call* c) noexcept nogil:
+    sweep_forward(c, sum_run, 1 / divisor(c), c.y.v, sums_of(c))
+
+
+cdef void mean_backward(const Call* c, uint32_t i) noexcept nogil:
+    sweep_backward(c, sum_run_backward, 1 / divisor(c))
+
+
+cdef Op* new_sum(const char* name, Forward forward, Backward backward) except NULL:
+    cdef Op* op = register(name, b"x", reduced_dim, forward, backward)
+    op.unread = UNREAD
+    op.assigns = True
+    op.ragged = True
+    op.work = sweep_work
+    return op
+
+
+cdef Op* SUM = new_sum(b"sum", sum_forward, sum_backward)
+cdef Op* MEAN = new_sum(b"mean", mean_forward, mean_backward)
 
 
 def sum_elems(x):
@@ -133,7 +155,7 @@ def sum_elems(x):
         >>> dy.sum_elems(dy.inputVector([1, 2, 6])).value()
         9.0
     """
-    return reduced(SUM, x, ALL_AXES, 0, 1)
+    return reduced(SUM, x, ALL_AXES, "sum_elems")
 
 
 def sum_dim(x, d: Sequence[int], b=False, n: int = 0):
@@ -153,7 +175,7 @@ def sum_dim(x, d: Sequence[int], b=False, n: int = 0):
         array([4., 6.])
     """
     whole(n, "sum_dim", "n")
-    return reduced(SUM, x, mask_of(x, d, b, "sum_dim"), 0, 1)
+    return reduced(SUM, x, mask_of(x, d, b, "sum_dim"), "sum_dim")
 
 
 def sum_batches(x):
@@ -166,44 +188,7 @@ def sum_batches(x):
         >>> dy.sum_batches(dy.inputTensor([[1, 3], [2, 4]], batched=True)).npvalue()
         array([4., 6.])
     """
-    return reduced(SUM, x, BATCH_BIT, 0, 1)
-
-
-# ---- moment: y = 1/n sum_i x_i^r ----------------------------------------------
-
-cdef void power_run_backward(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
-    cdef size_t k
-    cdef float g
-    for k in range(n):
-        g = s.scale * s.dy[o + k if kept else o] * power(s.x[i + k], s.r - 1)
-        s.dx[i + k] = s.dx[i + k] + g if s.acc else g
-
-
-cdef float divisor(const Call* c) noexcept nogil:
-    return c.attrs[1].i if c.attrs[1].i > 0 else count_of(c)
-
-
-cdef void moment_forward(const Call* c) noexcept nogil:
-    cdef int r = c.attrs[2].i
-    sweep_forward(c, sum_run if r == 1 else power_run, 1 / divisor(c), r, c.y.v, sums_of(c))
-
-
-cdef void moment_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef int r = c.attrs[2].i
-    sweep_backward(c, sum_run_backward if r == 1 else power_run_backward, r / divisor(c), r)
-
-
-cdef Op* MOMENT = register(b"moment", b"x", reduced_dim, moment_forward, moment_backward)
-MOMENT.ragged = True
-MOMENT.work = sweep_work
-MOMENT.assigns = True
-
-
-cdef int order(object r, str op) except -1:
-    cdef int number = <int>whole(r, op, "r")
-    if number < 1:
-        raise ValueError(f"{op}: r is {r}, the order of a moment must be at least 1")
-    return number
+    return reduced(SUM, x, BATCH_BIT, "sum_batches")
 
 
 def mean_elems(x):
@@ -216,7 +201,7 @@ def mean_elems(x):
         >>> dy.mean_elems(dy.inputVector([1, 2, 6])).value()
         3.0
     """
-    return reduced(MOMENT, x, ALL_AXES, 0, 1)
+    return reduced(MEAN, x, ALL_AXES, "mean_elems")
 
 
 def mean_dim(x, d: Sequence[int], b=False, n: int = 0):
@@ -236,7 +221,7 @@ def mean_dim(x, d: Sequence[int], b=False, n: int = 0):
         >>> dy.mean_dim(dy.inputTensor([[1, 4], [3, 2]]), [0]).npvalue()
         array([2., 3.])
     """
-    return reduced(MOMENT, x, mask_of(x, d, b, "mean_dim"), number_of(n, "mean_dim"), 1)
+    return reduced(MEAN, x, mask_of(x, d, b, "mean_dim"), "mean_dim", number_of(n, "mean_dim"))
 
 
 def mean_batches(x):
@@ -249,174 +234,14 @@ def mean_batches(x):
         >>> dy.mean_batches(dy.inputTensor([[1, 3], [2, 4]], batched=True)).npvalue()
         array([2., 3.])
     """
-    return reduced(MOMENT, x, BATCH_BIT, 0, 1)
-
-
-def moment_elems(x, r: int):
-    """Mean of the r-th powers of all elements: a scalar for each batch element.
-
-    Args:
-        x: an expression of any shape.
-        r: which power, 1 or more.
-
-    Raises:
-        ValueError: r is less than 1.
-
-    Example:
-        >>> dy.moment_elems(dy.inputVector([1, 3]), 2).value()
-        5.0
-    """
-    return reduced(MOMENT, x, ALL_AXES, 0, order(r, "moment_elems"))
-
-
-def moment_dim(x, d: Sequence[int], r: int, b=False, n: int = 0):
-    """Mean of the r-th powers along some axes; see `mean_dim`.
-
-    Args:
-        x: the expression.
-        d: the axes, a list or one number; they vanish from the shape.
-        r: the power, a whole number of at least 1.
-        b: whether to take the mean over the batch too (default: False).
-        n: if above 0, divide by it instead of the number of elements (default: 0).
-
-    Raises:
-        DimensionError: there is no such axis, or nothing to reduce.
-        ValueError: r is less than 1, or n is negative.
-
-    Example:
-        >>> dy.moment_dim(dy.inputTensor([[1, 4], [3, 2]]), [0], 2).npvalue()
-        array([ 5., 10.])
-    """
-    return reduced(MOMENT, x, mask_of(x, d, b, "moment_dim"), number_of(n, "moment_dim"), order(r, "moment_dim"))
-
-
-def moment_batches(x, r: int):
-    """Mean of the r-th powers of all batch elements: one batch element of the same shape.
-
-    Args:
-        x: an expression of any shape.
-        r: which power, 1 or more.
-
-    Raises:
-        ValueError: r is less than 1.
-
-    Example:
-        >>> dy.moment_batches(dy.inputTensor([[1, 3], [2, 4]], batched=True), 2).npvalue()
-        array([ 5., 10.])
-    """
-    return reduced(MOMENT, x, BATCH_BIT, 0, order(r, "moment_batches"))
-
-
-# ---- std: y = sqrt(1/n sum_i (x_i - mean x)^2) --------------------------------
-
-cdef void deviation_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
-    cdef size_t k
-    cdef double d, total = 0
-    for k in range(n):
-        d = <double>s.x[i + k] - s.more[o + k if kept else o]
-        if kept:
-            s.sums[o + k] += s.scale * d * d
-        else:
-            total += d * d
-    if not kept:
-        s.sums[o] += s.scale * total
-
-
-cdef void deviation_run_backward(const Sweep* s, size_t n, size_t i, size_t o,
-                                 bint kept) noexcept nogil:
-    cdef size_t k, to
-    cdef float g
-    for k in range(n):
-        to = o + k if kept else o
-        # Where the deviation is 0, so is the gradient.
-        g = s.scale * s.dy[to] * (s.x[i + k] - s.more[to]) / s.y[to] if s.y[to] != 0 else 0
-        s.dx[i + k] = s.dx[i + k] + g if s.acc else g
-
-
-cdef size_t std_saved(const Call* c) noexcept nogil:
-    return total_of(&c.y.dim)
-
-
-cdef size_t std_work(const Call* c, int i) noexcept nogil:
-    return 2 * total_of(&c.y.dim) if i < 0 else 0
-
-
-cdef void std_forward(const Call* c) noexcept nogil:
-    cdef size_t k, n = total_of(&c.y.dim)
-    cdef float scale = 1 / count_of(c)
-    cdef double* sums = <double*>c.work             # the squares may not fit in floats
-    if total_of(&c.x[0].dim) == 0:
-        memset(sums, 0, n * sizeof(double))
-    sweep_forward(c, sum_run, scale, 1, c.saved, sums)
-    sweep_forward(c, deviation_run, scale, 1, c.y.v, sums)
-    for k in range(n):
-        if c.y.v[k] == c.y.v[k]:                    # the mean of nothing stays NaN
-            c.y.v[k] = <float>sqrt(sums[k])
-
-
-cdef void std_backward(const Call* c, uint32_t i) noexcept nogil:
-    sweep_backward(c, deviation_run_backward, 1 / count_of(c), 1)
-
-
-cdef Op* STD = register(b"std", b"x", reduced_dim, std_forward, std_backward)
-STD.saved = std_saved
-STD.work = std_work
-STD.assigns = True
-
-
-def std_elems(x):
-    """Standard deviation of all elements: a scalar for each batch element.
-
-    Args:
-        x: an expression of any shape.
-
-    Example:
-        >>> dy.std_elems(dy.inputVector([1, 3])).value()
-        1.0
-    """
-    return reduced(STD, x, ALL_AXES, 0, 1)
-
-
-def std_dim(x, d: Sequence[int], b=False, n: int = 0):
-    """Population standard deviation along some axes.
-
-    The gradient is 0 where all elements are equal.
-
-    Args:
-        x: the expression.
-        d: the axes, a list or one number; they vanish from the shape.
-        b: whether to reduce the batch too (default: False).
-        n: without effect, as in DyNet.
-
-    Raises:
-        DimensionError: there is no such axis, or nothing to reduce.
-
-    Example:
-        >>> dy.std_dim(dy.inputTensor([[1, 4], [3, 2]]), [0]).npvalue()
-        array([1., 1.])
-    """
-    number_of(n, "std_dim")
-    return reduced(STD, x, mask_of(x, d, b, "std_dim"), 0, 1)
-
-
-def std_batches(x):
-    """Standard deviation over the batch elements; see `std_dim`.
-
-    Args:
-        x: an expression of any shape.
-
-    Example:
-        >>> dy.std_batches(dy.inputTensor([[1, 3], [2, 4]], batched=True)).npvalue()
-        array([1., 1.])
-    """
-    return reduced(STD, x, BATCH_BIT, 0, 1)
+    return reduced(MEAN, x, BATCH_BIT, "mean_batches")
 
 
 # ---- methods of expressions ------------------------------------------------------
 
 cdef Expression summed(Expression x, const Op* op, object axis, object keepdims, str name):
     axes = axes_of(x, axis, name)
-    return with_axes(x, reduced(op, x, mask_of(x, axes, False, name) if axes else ALL_AXES, 0, 1), axes, keepdims)
+    return with_axes(x, reduced(op, x, mask_of(x, axes, False, name) if axes else ALL_AXES, name), axes, keepdims)
 
 
 def _sum(Expression x, axis, keepdims):
@@ -424,7 +249,7 @@ def _sum(Expression x, axis, keepdims):
 
 
 def _mean(Expression x, axis, keepdims):
-    return summed(x, MOMENT, axis, keepdims, "mean")
+    return summed(x, MEAN, axis, keepdims, "mean")
 
 
 operators.update(sum=_sum, mean=_mean)
@@ -867,7 +692,7 @@ cdef Expression extreme_of(Expression x, const Op* op, object axis, object keepd
     axes = axes_of(x, axis, name)
     for i in reversed(axes):                        # so that the remaining axes keep their numbers
         y = along(op, y, i, follows_dynet())
-    return with_axes(x, y if axes else reduced(SUM, x, ALL_AXES, 0, 1), axes, keepdims)
+    return with_axes(x, y if axes else reduced(SUM, x, ALL_AXES, "sum_elems"), axes, keepdims)
 
 
 def _max(Expression x, axis, keepdims):
@@ -927,42 +752,9 @@ def squared_norm(x):
     return apply1(SQUARED_NORM, x)
 
 
-# ---- l2_norm: y = sqrt(sum_i x_i^2) -------------------------------------------
-
-cdef void l2_norm_forward(const Call* c) noexcept nogil:
-    cdef size_t n = size_of(&c.x[0].dim)
-    cdef uint32_t b
-    for b in range(c.y.dim.bd):
-        c.y.v[b] = <float>norm_of(n, element(&c.x[0], b))
-
-
-cdef void l2_norm_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = size_of(&c.x[0].dim)
-    cdef uint32_t b
-    for b in range(c.y.dim.bd):
-        if c.y.v[b] != 0:
-            K.axpy(n, c.dy.v[b] / c.y.v[b], element(&c.x[0], b), element(&c.dx, b))
-
-
-cdef Op* L2_NORM = register(b"l2_norm", b"x", scalar_dim, l2_norm_forward, l2_norm_backward)
-
-
-def l2_norm(x):
-    """Square root of the sum of the squares of all elements; its gradient at zero is zero.
-
-    Args:
-        x: an expression of any shape.
-
-    Example:
-        >>> dy.l2_norm(dy.inputVector([3, 4])).value()
-        5.0
-    """
-    return apply1(L2_NORM, x)
-
-
 # ---- norm: y = (sum_i |x_i|^p)^(1/p); max_i |x_i| if p is infinite ----------------
-# attrs[1]: p.  If the sum of the powers is far from 1, the powers are those of x divided by its greatest element.  An
-# infinite p saves the places of the greatest, as doubles.
+# attrs[1]: p.  attrs[2]: whether the powers are averaged, not summed.  If the sum of the powers is far from 1, the
+# powers are those of x divided by its greatest element.  An infinite p saves the places of the greatest, as doubles.
 
 cdef int norm_dim(const Shapes* s, Dim* y) except -1:
     reduced_dim(s, y)
@@ -976,11 +768,15 @@ cdef inline bint is_moderate(double sum_of_powers) noexcept nogil:
     return 1e-30 < sum_of_powers < 1e30
 
 
-cdef bint are_neighbours(const Call* c) noexcept nogil:
-    """Whether the terms of a sum lie side by side."""
+cdef float weight_of_powers(const Call* c) noexcept nogil:
+    return 1 / count_of(c) if c.attrs[2].u else 1
+
+
+cdef size_t line_length(const Call* c) noexcept nogil:
+    """The number of terms of each sum, if the sums are of one run each; otherwise 0."""
     cdef Walk w
     walk_of(&c.x[0], &c.y, c.attrs[0].u, &w)
-    return w.stride[0] == 0
+    return w.size[0] if w.stride[0] == 0 and w.n <= 2 else 0
 
 
 cdef void powers(const Call* c, float p, float* to) noexcept nogil:
@@ -1038,8 +834,8 @@ cdef void scaled_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) no
 
 
 cdef void norm_forward(const Call* c) noexcept nogil:
-    cdef float p = c.attrs[1].f
-    cdef size_t total = total_of(&c.y.dim), k
+    cdef float p = c.attrs[1].f, weight = weight_of_powers(c)
+    cdef size_t total = total_of(&c.y.dim), k, n = line_length(c) if p == 2 else 0
     cdef double* sums = <double*>c.work
     cdef float* top = c.work + 2 * total
     cdef float* y = c.y.v
@@ -1047,6 +843,10 @@ cdef void norm_forward(const Call* c) noexcept nogil:
     cdef Call of_powers = c[0]
     cdef bint all_known = True
     cdef Sweep s
+    if n:
+        for k in range(total):
+            y[k] = <float>sqrt(weight * squares_of(n, x.v + k * n % total_of(&x.dim)))
+        return
     memset(&s, 0, sizeof(Sweep))
     s.x = x.v
     s.y = y
@@ -1060,14 +860,11 @@ cdef void norm_forward(const Call* c) noexcept nogil:
         K.fill(total, -1, y)
         sweep(c, &s, greatest_run)
         return
-    if p == 2 and are_neighbours(c):
-        sweep_forward(c, power_run, 1, 2, y, sums_of(c))
-    else:
-        of_powers.x = &x
-        x.v = top
-        powers(c, p, top)
-        sweep_forward(&of_powers, sum_run, 1, 1, y, sums_of(c))
-    if p == 1:
+    of_powers.x = &x
+    x.v = top
+    powers(c, p, top)
+    sweep_forward(&of_powers, sum_run, weight, y, sums_of(c))
+    if p == 1 or total_of(&c.x[0].dim) == 0:
         return
     for k in range(total):
         if not is_moderate(y[k]):
@@ -1085,7 +882,7 @@ cdef void norm_forward(const Call* c) noexcept nogil:
     sweep(c, &s, scaled_run)
     for k in range(total):
         if y[k] != y[k]:
-            y[k] = <float>(top[k] * pow(sums[k], 1 / <double>p)) if 0 < top[k] < INFINITY else top[k]
+            y[k] = <float>(top[k] * pow(weight * sums[k], 1 / <double>p)) if 0 < top[k] < INFINITY else top[k]
 
 
 cdef void product_run_backward(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
@@ -1123,7 +920,7 @@ cdef void scaled_run_backward(const Sweep* s, size_t n, size_t i, size_t o, bint
         to = o + k if kept else o
         if s.more[to] == 0 and s.y[to] != 0:
             x = s.x[i + k] / <double>s.y[to]
-            s.dx[i + k] += <float>(s.dy[to] * copysign(pow(fabs(x), s.p - 1), x))
+            s.dx[i + k] += <float>(s.scale * s.dy[to] * copysign(pow(fabs(x), s.p - 1), x))
 
 
 cdef void greatest_backward(const Call* c) noexcept nogil:
@@ -1138,9 +935,27 @@ cdef void greatest_backward(const Call* c) noexcept nogil:
         c.dx.v[at] += c.dy.v[k] if x > 0 else -c.dy.v[k] if x < 0 else 0
 
 
+cdef void line_backward(const Call* c, size_t n, float weight) noexcept nogil:
+    """dx = x dy / y for each line of n elements."""
+    cdef size_t k, j, at
+    cdef double slope
+    cdef bint added
+    for k in range(total_of(&c.y.dim)):
+        at = k * n % total_of(&c.x[0].dim)
+        slope = weight * c.dy.v[k] / <double>c.y.v[k] if c.y.v[k] != 0 else 0
+        added = c.accumulate or k * n > at
+        if is_usual(c.y.v[k]) and added:
+            K.axpy(n, <float>slope, c.x[0].v + at, c.dx.v + at)
+        elif is_usual(c.y.v[k]):
+            K.scale(n, <float>slope, c.x[0].v + at, c.dx.v + at)
+        else:                                       # the slope may not fit in a float
+            for j in range(at, at + n):
+                c.dx.v[j] = (c.dx.v[j] if added else 0) + <float>(slope * c.x[0].v[j])
+
+
 cdef void norm_backward(const Call* c, uint32_t i) noexcept nogil:
     """dx = dy sign(x) (|x| / y)^(p - 1)."""
-    cdef float p = c.attrs[1].f
+    cdef float p = c.attrs[1].f, weight = weight_of_powers(c)
     cdef size_t total = total_of(&c.y.dim), n = total_of(&c.x[0].dim), k
     cdef float* factor = c.work
     cdef float* to = c.work + total
@@ -1149,6 +964,9 @@ cdef void norm_backward(const Call* c, uint32_t i) noexcept nogil:
     if isinf(p):
         greatest_backward(c)
         return
+    if p == 2 and line_length(c):
+        line_backward(c, line_length(c), weight)
+        return
     memset(&s, 0, sizeof(Sweep))
     s.x = c.x[0].v
     s.y = c.y.v
@@ -1156,7 +974,7 @@ cdef void norm_backward(const Call* c, uint32_t i) noexcept nogil:
     s.dy = c.dy.v
     s.dx = c.dx.v
     s.p = p
-    s.scale = 1
+    s.scale = weight
     s.acc = c.accumulate
     if p == 1:
         s.dx = to
@@ -1169,7 +987,7 @@ cdef void norm_backward(const Call* c, uint32_t i) noexcept nogil:
         K.unary_fwd[DY_UNARY_pow_const](total, factor, p - 1, 0, factor)
     for k in range(total):
         if is_moderate(<double>factor[k] * c.y.v[k]):
-            factor[k] = c.dy.v[k] / factor[k]
+            factor[k] = weight * c.dy.v[k] / factor[k]
         else:
             factor[k] = 0
             moderate = moderate and c.y.v[k] == 0
@@ -1197,6 +1015,8 @@ cdef size_t norm_saved(const Call* c) noexcept nogil:
 cdef size_t norm_work(const Call* c, int i) noexcept nogil:
     """Forward: sums, and the powers or the greatest; backward: a factor for each y, and powers with the signs of x."""
     cdef size_t total = total_of(&c.y.dim), n = total_of(&c.x[0].dim)
+    if c.attrs[1].f == 2 and line_length(c):
+        return 0
     return total + n if i >= 0 else 2 * total + max(total, n)
 
 
@@ -1205,6 +1025,27 @@ NORM.saved = norm_saved
 NORM.work = norm_work
 NORM.assigns = True
 NORM.ragged = True
+
+
+cdef Expression normed(object x, uint32_t mask, float p, bint averaged, str name):
+    cdef Extra extra = no_extra()
+    extra.attrs[0].u = mask
+    extra.attrs[1].f = p
+    extra.attrs[2].u = averaged
+    return apply1_for(name, NORM, x, &extra)
+
+
+def l2_norm(x):
+    """Square root of the sum of the squares of all elements; its gradient at zero is zero.
+
+    Args:
+        x: an expression of any shape.
+
+    Example:
+        >>> dy.l2_norm(dy.inputVector([3, 4])).value()
+        5.0
+    """
+    return normed(x, ALL_AXES, 2, False, "l2_norm")
 
 
 def norm(x, p: float = 2, axis: _Int | _Ints | None = None, keepdims: bool = False):
@@ -1232,8 +1073,140 @@ def norm(x, p: float = 2, axis: _Int | _Ints | None = None, keepdims: bool = Fal
     cdef Expression all_of = expression(x, "norm", "x")
     if not p >= 1:
         raise ValueError(f"norm: p must be at least 1, not {p!r}")
-    cdef Extra extra = no_extra()
     axes = axes_of(all_of, list(axis) if is_list(axis) or isinstance(axis, range) else axis, "norm")
-    extra.attrs[0].u = mask_of(all_of, axes, False, "norm") if axes else ALL_AXES
-    extra.attrs[1].f = p
-    return with_axes(all_of, apply1x(NORM, all_of, &extra), axes, keepdims)
+    mask = mask_of(all_of, axes, False, "norm") if axes else ALL_AXES
+    return with_axes(all_of, normed(all_of, mask, p, False, "norm"), axes, keepdims)
+
+
+# ==== moments =====================================================================================
+#
+# Moments and deviations, made of means and norms.
+
+# ---- moments: the mean of x^r ------------------------------------------------
+
+cdef Expression moment(object x, uint32_t mask, object r, str name, int n=0):
+    cdef Expression power = expression(x, name, "x")
+    cdef Expression y = None
+    cdef int left = <int>whole(r, name, "r")
+    if left < 1:
+        raise ValueError(f"{name}: r is {r}, the order of a moment must be at least 1")
+    while left:                                     # x, x^2, x^4...
+        if left & 1:
+            y = power if y is None else cmult(y, power)
+        left >>= 1
+        if left:
+            power = square(power)
+    return reduced(MEAN, y, mask, name, n)
+
+
+def moment_elems(x, r: int):
+    """Mean of the r-th powers of all elements: a scalar for each batch element.
+
+    Args:
+        x: an expression of any shape.
+        r: which power, 1 or more.
+
+    Raises:
+        ValueError: r is less than 1.
+
+    Example:
+        >>> dy.moment_elems(dy.inputVector([1, 3]), 2).value()
+        5.0
+    """
+    return moment(x, ALL_AXES, r, "moment_elems")
+
+
+def moment_dim(x, d: Sequence[int], r: int, b=False, n: int = 0):
+    """Mean of the r-th powers along some axes; see `mean_dim`.
+
+    Args:
+        x: the expression.
+        d: the axes, a list or one number; they vanish from the shape.
+        r: the power, a whole number of at least 1.
+        b: whether to take the mean over the batch too (default: False).
+        n: if above 0, divide by it instead of the number of elements (default: 0).
+
+    Raises:
+        DimensionError: there is no such axis, or nothing to reduce.
+        ValueError: r is less than 1, or n is negative.
+
+    Example:
+        >>> dy.moment_dim(dy.inputTensor([[1, 4], [3, 2]]), [0], 2).npvalue()
+        array([ 5., 10.])
+    """
+    return moment(x, mask_of(x, d, b, "moment_dim"), r, "moment_dim", number_of(n, "moment_dim"))
+
+
+def moment_batches(x, r: int):
+    """Mean of the r-th powers of all batch elements: one batch element of the same shape.
+
+    Args:
+        x: an expression of any shape.
+        r: which power, 1 or more.
+
+    Raises:
+        ValueError: r is less than 1.
+
+    Example:
+        >>> dy.moment_batches(dy.inputTensor([[1, 3], [2, 4]], batched=True), 2).npvalue()
+        array([ 5., 10.])
+    """
+    return moment(x, BATCH_BIT, r, "moment_batches")
+
+
+# ---- std: the norm of x - mean x, with a mean in place of the sum ---------------
+
+cdef Expression deviation(object of, uint32_t mask, str name):
+    cdef Expression x = expression(of, name, "x")
+    cdef Expression mean = reduced(MEAN, x, mask, name)
+    if 0 < mask & ALL_AXES < ALL_AXES:
+        mean = with_axes(x, mean, [i for i in range(7) if mask >> i & 1], True)
+    return normed(x - mean, mask, 2, True, name)
+
+
+def std_elems(x):
+    """Standard deviation of all elements: a scalar for each batch element.
+
+    Args:
+        x: an expression of any shape.
+
+    Example:
+        >>> dy.std_elems(dy.inputVector([1, 3])).value()
+        1.0
+    """
+    return deviation(x, ALL_AXES, "std_elems")
+
+
+def std_dim(x, d: Sequence[int], b=False, n: int = 0):
+    """Population standard deviation along some axes.
+
+    The gradient is 0 where all elements are equal.
+
+    Args:
+        x: the expression.
+        d: the axes, a list or one number; they vanish from the shape.
+        b: whether to reduce the batch too (default: False).
+        n: without effect, as in DyNet.
+
+    Raises:
+        DimensionError: there is no such axis, or nothing to reduce.
+
+    Example:
+        >>> dy.std_dim(dy.inputTensor([[1, 4], [3, 2]]), [0]).npvalue()
+        array([1., 1.])
+    """
+    number_of(n, "std_dim")
+    return deviation(x, mask_of(x, d, b, "std_dim"), "std_dim")
+
+
+def std_batches(x):
+    """Standard deviation over the batch elements; see `std_dim`.
+
+    Args:
+        x: an expression of any shape.
+
+    Example:
+        >>> dy.std_batches(dy.inputTensor([[1, 3], [2, 4]], batched=True)).npvalue()
+        array([1., 1.])
+    """
+    return deviation(x, BATCH_BIT, "std_batches")

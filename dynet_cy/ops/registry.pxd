@@ -7,6 +7,8 @@ from dynet_cy.core.tensor cimport Attr, Call, Dim
 
 
 cdef extern from "dynet_cy/op.h" nogil:
+    # derived: constants of STACK, LIST, SHARE, BATCH, FLAT, ALONE, ADDS, MULTIPLIES, PRODUCT, TRANSFERS, UNREAD_FIRST,
+    #     UNREAD_ODD, UNREAD_EVEN, UNREAD_ARGUMENTS, UNREAD_RESULT, UNREAD, FIRST, SECOND, THIRD, ALL
     int STACK "DY_STACK"
     int LIST "DY_LIST"
     int SHARE "DY_SHARE"
@@ -27,6 +29,7 @@ cdef extern from "dynet_cy/op.h" nogil:
     int SECOND "DY_SECOND"
     int THIRD "DY_THIRD"
     int ALL "DY_ALL"
+    # end of constants
 
     # derived: structs of Shapes
     ctypedef struct Shapes "dy_shapes":

@@ -6,13 +6,14 @@ from libc.stdlib cimport qsort
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport (
-    Call, Dim, Tensor, axis_of, cols_of, element, number_at, rows_of, same_shape, size_of, total_of,
+    Call, Dim, cols_of, element, number_at, rows_of, same_shape, size_of, total_of,
 )
 from dynet_cy.graph.expressions cimport Expression, dim_of
-from dynet_cy.graph.making cimport apply, apply1x, apply2, apply2_for, expression, sequence
+from dynet_cy.graph.making cimport apply, apply1_for, apply1x, apply2, apply2_for, expression, sequence
+from dynet_cy.graph.origin cimport describe_dim
 from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport (
-    K, DY_BINARY_add, DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log, DY_UNARY_negate,
+    K, DY_BINARY_add, DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log,
 )
 from dynet_cy.kernels.product cimport RangeRun, in_ranges
 from dynet_cy.ops.inputs cimport axis_in, check_count, is_list, set_index, set_indices, whole
@@ -29,7 +30,7 @@ from dynet_cy.ops.elementwise import rectify, where
 from dynet_cy.ops.inputs import ones
 from dynet_cy.ops.reduce import sum_dim
 from dynet_cy.ops.registry import DimensionError
-from dynet_cy.ops.shape import reshape
+from dynet_cy.ops.shape import reshape, transpose
 
 
 # ==== softmax =====================================================================================
@@ -149,7 +150,7 @@ cdef Expression normalized(const Op* op, object x, object d, str name):
     """x to the op, which normalizes it along axis d."""
     cdef Extra extra = no_extra()
     extra.attrs[0].i = <int>axis_in(x, d, name)
-    return apply1x(op, x, &extra)
+    return apply1_for(name, op, x, &extra)
 
 
 cdef object unmasked(object x, object mask):
@@ -176,40 +177,6 @@ def softmax(x, d: int = 0, mask: Expression | npt.ArrayLike | None = None):
     return normalized(SOFTMAX, x if mask is None else unmasked(x, mask), d, "softmax")
 
 
-# ---- softmin: y = e^-x / sum e^-x, along axis d ---------------------------------
-
-cdef void softmin_forward(const Call* c) noexcept nogil:
-    """The softmax of -x, which is not put in place of y: short columns would wait for each other's stores."""
-    cdef Call negative = c[0]
-    cdef Tensor x = c.x[0]
-    K.unary_fwd[<int>DY_UNARY_negate](total_of(&x.dim), x.v, 0, 0, c.work)
-    x.v = c.work
-    negative.x = &x
-    negative.work = c.work + total_of(&c.y.dim)
-    softmax_forward(&negative)
-
-
-cdef void softmin_backward(const Call* c, uint32_t i) noexcept nogil:
-    """The gradient of the softmax is linear in dy: with -dy it is that of -x."""
-    cdef Call negative = c[0]
-    cdef size_t n = total_of(&c.y.dim)
-    K.unary_fwd[<int>DY_UNARY_negate](n, c.dy.v, 0, 0, c.work)
-    negative.dy.v = c.work
-    negative.work = c.work + n
-    softmax_backward(&negative, i)
-
-
-cdef size_t softmin_work(const Call* c, int i) noexcept nogil:
-    return softmax_work(c, i) + total_of(&c.y.dim)
-
-
-cdef Op* SOFTMIN = register(b"softmin", b"x", softmax_dim, softmin_forward, softmin_backward)
-SOFTMIN.unread = UNREAD_ARGUMENTS
-SOFTMIN.work = softmin_work
-SOFTMIN.ragged = True
-SOFTMIN.assigns = True
-
-
 def softmin(x, d: int = 0):
     """Softmax of -x along an axis: the smallest element gets the greatest weight.
 
@@ -224,7 +191,7 @@ def softmin(x, d: int = 0):
         >>> dy.softmin(dy.inputVector([0, np.log(3)])).npvalue().round(3)
         array([0.75, 0.25])
     """
-    return normalized(SOFTMIN, x, d, "softmin")
+    return normalized(SOFTMAX, -expression(x, "softmin", "x"), d, "softmin")
 
 
 # ---- log_softmax: y = x - log sum e^x, in each column -------------------------
@@ -840,94 +807,74 @@ def sparsemax(x):
 
 
 # ---- hinge: y = sum_(j != v) max(m - x_v + x_j, 0) ------------------------------
-# hinge_dim computes this for every line of a matrix along axis d.
-# Attributes: m, d.
+# Attributes: m; whether there is an index for each batch element.
 
-cdef int hinge_one_dim(const Shapes* s, Dim* y) except -1:
-    if s.attrs[2].i and s.n_items != s.bd:
+cdef int hinge_rule(const Shapes* s, Dim* y) except -1:
+    if s.attrs[1].i and s.n_items != s.bd:
         raise IndexError(f"{s.n_items} indices given for a batch of {s.bd}")
-    s.attrs[2].i = 0
+    s.attrs[1].i = 0
     scores_dim(s, y)
     return check_indices(s, 1, size_of(s.x[0]))
 
 
-cdef int hinge_lines_dim(const Shapes* s, Dim* y) except -1:
-    cdef uint32_t lines
-    if s.x[0].nd != 2:
-        raise DimensionError("x must be a matrix")
-    if s.attrs[1].i not in (0, 1):
-        raise DimensionError(f"x has no axis {s.attrs[1].i}")
-    lines = s.x[0].d[1 - s.attrs[1].i]
-    y.nd = 1
-    y.d[0] = lines
-    return check_indices(s, lines, s.x[0].d[s.attrs[1].i])
+# Neither loop has a branch: which scores are too high is as good as random.
+cdef inline double losses_of(size_t first, size_t end, float bar, const float* x) noexcept nogil:
+    cdef size_t j
+    cdef float over
+    cdef double total = 0
+    for j in range(first, end):
+        over = bar + x[j]
+        total += 0 if over <= 0 else over           # a NaN is a loss
+    return total
 
 
-cdef inline void hinge_steps(const Call* c, size_t* n, size_t* step) noexcept nogil:
-    """The number of elements of a line, and the floats from one element to the next."""
-    if c.attrs[1].i:
-        n[0] = cols_of(&c.x[0].dim)
-        step[0] = rows_of(&c.x[0].dim)
-    else:
-        n[0] = rows_of(&c.x[0].dim)
-        step[0] = 1
+cdef inline uint32_t slopes_of(size_t first, size_t end, float bar, const float* x, float dy, float* dx,
+                               bint added) noexcept nogil:
+    """The gradients of some elements; their number of losses."""
+    cdef size_t j
+    cdef float slope
+    cdef uint32_t count = 0
+    for j in range(first, end):                     # dx may be x
+        slope = 0 if bar + x[j] <= 0 else dy
+        count += 0 if bar + x[j] <= 0 else 1
+        dx[j] = dx[j] + slope if added else slope
+    return count
 
 
 cdef void hinge_forward(const Call* c) noexcept nogil:
-    cdef size_t lines = size_of(&c.y.dim), n, step, j, k
+    cdef size_t n = size_of(&c.x[0].dim)
     cdef uint32_t b, v
     cdef float* x
     cdef float bar
-    cdef double total
-    hinge_steps(c, &n, &step)
     for b in range(c.y.dim.bd):
-        for k in range(lines):
-            x = element(&c.x[0], b) + k * (1 if step > 1 else n)
-            v = c.items[b * lines + k]
-            bar = c.attrs[0].f - x[v * step]
-            total = 0
-            for j in range(n):
-                if j != v and not bar + x[j * step] <= 0:       # a NaN is a loss
-                    total += bar + x[j * step]
-            element(&c.y, b)[k] = <float>total
+        x = element(&c.x[0], b)
+        v = c.items[b]
+        bar = c.attrs[0].f - x[v]
+        c.y.v[b] = <float>(losses_of(0, v, bar, x) + losses_of(v + 1, n, bar, x))
 
 
 cdef void hinge_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t lines = size_of(&c.y.dim), n, step, j, k, others
-    cdef uint32_t b, v
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef uint32_t b, v, others
     cdef float* x
     cdef float* dx
     cdef float bar, dy
-    cdef bint below, added
-    hinge_steps(c, &n, &step)
+    cdef bint added
     for b in range(c.y.dim.bd):
         added = adds(c, b)
-        for k in range(lines):
-            x = element(&c.x[0], b) + k * (1 if step > 1 else n)
-            dx = element(&c.dx, b) + k * (1 if step > 1 else n)
-            v = c.items[b * lines + k]
-            bar = c.attrs[0].f - x[v * step]
-            dy = element(&c.dy, b)[k]
-            others = 0
-            for j in range(n):                  # dx may be x
-                below = j == v or bar + x[j * step] <= 0
-                if not added:
-                    dx[j * step] = 0
-                if not below:
-                    dx[j * step] += dy
-                    others += 1
-            if others:
-                dx[v * step] -= others * dy
+        x = element(&c.x[0], b)
+        dx = element(&c.dx, b)
+        v = c.items[b]
+        bar = c.attrs[0].f - x[v]
+        dy = c.dy.v[b]
+        others = slopes_of(0, v, bar, x, dy, dx, added) + slopes_of(v + 1, n, bar, x, dy, dx, added)
+        dx[v] = (dx[v] if added else 0) - (others * dy if others else 0)
 
 
-cdef Op* HINGE = register(b"hinge", b"x", hinge_one_dim, hinge_forward, hinge_backward)
+cdef Op* HINGE = register(b"hinge", b"x", hinge_rule, hinge_forward, hinge_backward)
 HINGE.unread = UNREAD_RESULT
 HINGE.over = UNREAD_FIRST
 HINGE.assigns = True
-cdef Op* HINGE_DIM = register(b"hinge_dim", b"x", hinge_lines_dim, hinge_forward, hinge_backward)
-HINGE_DIM.unread = UNREAD_RESULT
-HINGE_DIM.over = UNREAD_FIRST
-HINGE_DIM.assigns = True
 
 
 cdef Expression hinge_at(object x, object right, Py_ssize_t axis, float m):
@@ -981,7 +928,7 @@ def hinge_batch(x, vs: Expression | _Ints, float m=1.0):
     if isinstance(vs, Expression):
         return hinge_at(x, taken(x, one_each(vs, "hinge_batch"), 0, ONE_POSITION, "hinge_batch"), 0, m)
     _held = set_indices(&extra, vs, "hinge_batch")
-    extra.attrs[2].i = 1
+    extra.attrs[1].i = 1
     return apply1x(HINGE, x, &extra)
 
 
@@ -1005,22 +952,36 @@ def hinge_dim(x, v: Expression | _Ints | Sequence[_Ints], d=0, float m=1.0):
         >>> dy.hinge_dim(dy.inputTensor([[3, 1], [2, 4]]), [0, 0]).npvalue()
         array([0., 4.])
     """
+    cdef Expression scores = expression(x, "hinge_dim", "x")
+    cdef Dim dim = dim_of(scores)[0]
+    cdef Py_ssize_t axis = axis_in(scores, d, "hinge_dim")
+    cdef uint32_t lines, n, i
     cdef Extra extra = no_extra()
-    extra.attrs[0].f = m
-    extra.attrs[1].i = <int>axis_in(x, d, "hinge_dim")
+    if dim.nd != 2 or axis > 1:
+        why = "x must be a matrix" if dim.nd != 2 else f"x has no axis {axis}"
+        raise DimensionError(f"hinge_dim: {why}\n    x  {describe_dim(&dim)}")
+    n, lines = dim.d[axis], dim.d[1 - axis]
     if isinstance(v, Expression):
-        lines = axis_of(dim_of(expression(x, "hinge_dim", "x")), 0 if extra.attrs[1].i else 1)
         if size_of(dim_of(v)) != lines:
             raise DimensionError(f"hinge_dim: v has {size_of(dim_of(v))} indices for {lines} lines")
-        shape = [1, 1]
-        shape[0 if extra.attrs[1].i else 1] = lines
-        places = reshape(v, shape, dim_of(v).bd)
-        return hinge_at(x, taken(x, places, extra.attrs[1].i, OWN_POSITIONS, "hinge_dim"), extra.attrs[1].i, m)
+        places = reshape(v, [lines, 1] if axis else [1, lines], dim_of(v).bd)
+        return hinge_at(scores, taken(scores, places, axis, OWN_POSITIONS, "hinge_dim"), axis, m)
     if is_list(v) and len(v) and is_list(v[0]):
         v = [k for line in v for k in line]
+    if is_list(v) and len(v) == lines:
+        v = list(v) * dim.bd                    # the same for each batch element
     _held = set_indices(&extra, v, "hinge_dim")
-    extra.item_count = axis_of(dim_of(expression(x, "hinge_dim", "x")), 0 if extra.attrs[1].i else 1)
-    return apply1x(HINGE_DIM, x, &extra)
+    if extra.n_items != <size_t>lines * dim.bd:
+        each = f", or {lines} for each of the {dim.bd} batch elements" if dim.bd > 1 else ""
+        raise IndexError(
+            f"hinge_dim: {extra.n_items} indices given where {lines} are needed{each}\n    x  {describe_dim(&dim)}")
+    for i in range(extra.n_items):
+        if extra.items[i] >= n:
+            raise IndexError(f"hinge_dim: index {extra.items[i]} is out of range for {n} elements\n"
+                             f"    x  {describe_dim(&dim)}")
+    extra.attrs[0].f = m
+    vectors = reshape(transpose(scores) if axis else scores, (n,), lines * dim.bd)
+    return reshape(apply1x(HINGE, vectors, &extra), (lines,), dim.bd)
 
 
 # ==== constrained =================================================================================

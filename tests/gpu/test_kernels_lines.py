@@ -29,27 +29,23 @@ def agree(found: np.ndarray, desired: np.ndarray, tol: float = 1e-5) -> None:
 
 @each_order
 @each_team
-def test_moments_and_deviations(order: str, blocks: int, grid: int, block: int) -> None:
-    reduce, x, dy = module("reduce"), lines(), numbers(BATCH, OUTER, INNER, seed=1)
-    wide, slopes = x.astype(np.float64), dy.astype(np.float64)[:, :, None]
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
+@pytest.mark.parametrize("weight", [1.0, 1 / LENGTH])
+def test_norms_of_lines(weight: float, p: float, order: str, blocks: int, grid: int, block: int) -> None:
+    """Norms of lines, and those with a mean in place of the sum."""
+    norms, x, dy = module("vector_norm"), lines(), numbers(BATCH, OUTER, INNER, seed=1)
+    wide = x.astype(np.float64)
     kept, reduced = axes((INNER, 1, 0, 0), (OUTER * BATCH, INNER * LENGTH, 0, 0)), axes((LENGTH, INNER, 0, 0))
     back = axes((INNER, 1, 0, 0), (LENGTH, 0, 0, 0), (OUTER * BATCH, INNER, 0, 0))
-    shape = [LINES[0], LINES[2], kept, reduced]
-    y, mean, dx = poisoned(*dy.shape), poisoned(*dy.shape), x.copy()
-    scale, one, none = np.float32(1 / LENGTH), size(1), size(0)
-    power = np.int32(3)
-    reduce.launch("moment_forward", grid, block, [*shape, scale, power, x, y, np.int32(blocks)], order=order)
-    agree(y, (wide**3).mean(2))
-    whole = [size(x.size), back, one, none]
-    arguments = [*whole, np.float32(3 / LENGTH), power, x, dy, dx, np.int32(1)]
-    reduce.launch("moment_backward", grid, block, arguments, order=order)
-    agree(dx, wide + 3 * wide**2 * slopes / LENGTH)
-    reduce.launch("std_forward", grid, block, [*shape, x, mean, y, np.int32(blocks)], order=order)
-    agree(mean, wide.mean(2))
-    agree(y, wide.std(2))
-    arguments = [*whole, scale, x, mean, y, dy, dx, np.int32(0)]
-    reduce.launch("std_backward", grid, block, arguments, order=order)
-    agree(dx, slopes * (wide - wide.mean(2, keepdims=True)) / wide.std(2, keepdims=True) / LENGTH)
+    y, dx, how = poisoned(*dy.shape), x.copy(), [np.float32(p), np.float32(weight), x, size(0)]
+    arguments = [LINES[0], LINES[2], kept, reduced, *how, y, np.int32(blocks)]
+    norms.launch("p_norm_forward", grid, block, arguments, order=order)
+    desired = (weight * (abs(wide) ** p).sum(2)) ** (1 / p)
+    agree(y, desired)
+    arguments = [size(x.size), back, size(1), size(0), *how, y, dy, dx, np.int32(1)]
+    norms.launch("p_norm_backward", grid, block, arguments, order=order)
+    slopes = weight * np.sign(wide) * (abs(wide) / desired[:, :, None]) ** (p - 1)
+    agree(dx, wide + dy[:, :, None] * slopes)
 
 
 @each_order
@@ -142,12 +138,12 @@ def test_sums_of_many_terms(kernel: str) -> None:
     line, y = [one, size(MANY), one], poisoned(MANY)
     softmax, by_threads = module("softmax"), np.int32(0)
     if kernel == "softmax":
-        softmax.launch("softmax_by_threads", 1, 32, [*line, np.float32(1), x, one, y])
+        softmax.launch("softmax_by_threads", 1, 32, [*line, x, one, y])
         desired = p
     elif kernel == "softmax_backward":
         share, dy = np.full(MANY, 1 / MANY, np.float32), np.full(MANY, 0.1, np.float32)
         dy[0] = 1
-        arguments = [*line, np.float32(1), share, dy, one, y, np.int32(0)]
+        arguments = [*line, share, dy, one, y, np.int32(0)]
         softmax.launch("softmax_backward_by_threads", 1, 32, arguments)
         y, desired = y[1:] * MANY, np.full(MANY - 1, -0.9 / MANY)
         np.testing.assert_allclose(y, desired, atol=2e-8)  # the difference of two numbers near 0.1
@@ -193,20 +189,16 @@ def test_logsumexp_of_lines(order: str, blocks: int, grid: int, block: int) -> N
 
 @each_order
 @pytest.mark.parametrize(("n", "block"), [(1, 32), (40, 32), (1000, 128)])
-def test_norms_and_argmax(order: str, n: int, block: int) -> None:
+def test_squares_and_argmax(order: str, n: int, block: int) -> None:
     vector_norm, along, x = module("vector_norm"), module("along"), numbers(3, n)
     x[1] = 0
     wide, dy = x.astype(np.float64), numbers(3, seed=1)
-    norms = np.sqrt((wide**2).sum(1))
-    safe = np.where(norms == 0, 1, norms)[:, None]
-    for root, value, slope in ((0, norms**2, 2 * wide), (1, norms, wide / safe)):
-        y, dx = poisoned(3), poisoned(3, n)
-        arguments = [size(3), size(n), x, size(n), np.int32(root), y]
-        vector_norm.launch("norm_forward", 2, block, arguments, order=order)
-        agree(y, value)
-        arguments = [size(3), size(n), x, np.int32(root), y, dy, size(3), dx, np.int32(0)]
-        vector_norm.launch("norm_backward", 2, block, arguments, order=order)
-        agree(dx, slope * dy[:, None])
+    y, dx = poisoned(3), poisoned(3, n)
+    vector_norm.launch("squared_norm_forward", 2, block, [size(3), size(n), x, size(n), y], order=order)
+    agree(y, (wide**2).sum(1))
+    arguments = [size(3), size(n), x, dy, size(3), dx, np.int32(0)]
+    vector_norm.launch("squared_norm_backward", 2, block, arguments, order=order)
+    agree(dx, 2 * wide * dy[:, None])
     y = poisoned(3, n)
     along.launch("argmax_forward", 2, block, [size(3), size(n), x, size(n), y], order=order)
     np.testing.assert_array_equal(y, np.eye(n, dtype=np.float32)[x.argmax(1)])

@@ -307,6 +307,45 @@ def test_arguments_that_make_no_sense(graph, make, message: str) -> None:
         make()
 
 
+MADE_OF_OPS = [
+    (lambda x: dy.softmin(x, 5), "softmin: x has no axis 5\n    x  {2,3}"),
+    (lambda x: dy.sum_dim(x, [2]), "sum_dim: there is no axis 2 to reduce\n    x  {2,3}"),
+    (lambda x: dy.mean_dim(x, [2]), "mean_dim: there is no axis 2 to reduce\n    x  {2,3}"),
+    (lambda x: dy.moment_dim(x, [2], 3), "moment_dim: there is no axis 2 to reduce\n    x  {2,3}"),
+    (lambda x: dy.std_dim(x, [2]), "std_dim: there is no axis 2 to reduce\n    x  {2,3}"),
+    (lambda x: dy.hinge_dim(x, [0, 0, 2]), "hinge_dim: index 2 is out of range for 2 elements\n    x  {2,3}"),
+    (lambda x: dy.hinge_dim(x, [0, 0]), "hinge_dim: 2 indices given where 3 are needed\n    x  {2,3}"),
+    (lambda x: dy.hinge_dim(x, [0, 0], 2), "hinge_dim: x has no axis 2\n    x  {2,3}"),
+    (lambda x: dy.hinge_dim(dy.pick(x, 0), [0]), "hinge_dim: x must be a matrix\n    x  {3}"),
+    (
+        lambda x: dy.contract3d_1d_bias(dy.zeros((3, 2, 1)), dy.zeros(1), x),
+        "contract3d_1d_bias: b must be a matrix of 3 x 2\n    b  {2,3}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), MADE_OF_OPS, ids=[m.partition("\n")[0] for _, m in MADE_OF_OPS])
+def test_functions_made_of_ops_name_themselves(graph, make, message: str) -> None:
+    with pytest.raises((DimensionError, IndexError)) as raised:
+        make(dy.zeros((2, 3)))
+    assert str(raised.value).startswith(message)
+
+
+@pytest.mark.parametrize("d", [0, 1])
+def test_hinge_of_lines_with_true_classes_for_each_batch_element(d: int, graph) -> None:
+    """A list for all batch elements, and one for each."""
+    x = np.random.default_rng(d).normal(size=(3, 3, 2)).astype(np.float32)
+    for lists in ([[2, 0, 1]] * 2, [[2, 0, 1], [1, 1, 0]]):
+        given = lists[0] if lists[0] == lists[1] else lists
+        lines = x if d == 0 else x.transpose(1, 0, 2)
+        found = dy.hinge_dim(dy.inputTensor(x, batched=True), given, d, m=0.5).npvalue()
+        for b, classes in enumerate(lists):
+            for k, v in enumerate(classes):
+                line = lines[:, k, b]
+                loss = np.maximum(0.5 - line[v] + np.delete(line, v), 0).sum()
+                np.testing.assert_allclose(found[k, b], loss, rtol=1e-5)
+
+
 def test_a_copy_on_the_same_device(graph, strategy) -> None:
     """The copy has its own gradient."""
     p = dy.ParameterCollection().add_parameters(2, init=1.0)

@@ -89,6 +89,7 @@ VALUES = {
     },
     "sum": (lambda: dy.sum_elems(put(POSITIVE)), P.sum()),
     "sum-columns": (lambda: dy.sum_dim(put(TWO), [1]), TWO.astype(float).sum(1)),
+    "mean": (lambda: dy.mean_elems(put(EQUAL)), E.mean()),
     "moment-2": (lambda: dy.moment_elems(put(POSITIVE), 2), (P**2).mean()),
     "moment-4": (lambda: dy.moment_elems(put(POSITIVE), 4), (P**4).mean()),
     "std": (lambda: dy.std_elems(put(SIGNED)), S.std()),
@@ -318,7 +319,7 @@ ELSEWHERE = {
 }
 # Made of matrix products whose inner dimension is short in practice.
 PRODUCTS = {
-    *("contract3d_1d", "contract3d_1d_bias", "gated_affine", "inverse", "logdet"),
+    *("contract3d_1d", "gated_affine", "inverse", "logdet"),
     *("vanilla_lstm_gates", "vanilla_lstm_gates_noise", "vanilla_lstm_gates_projected"),
 }
 # No sums, or sums over neighbours only.
@@ -328,16 +329,8 @@ NONE = {
     *("emax", "dropout", "dropout_dim", "dropout_batch", "block_dropout", "noise", "random_normal", "random_uniform"),
     *("random_bernoulli", "random_gumbel", "max_dim", "min_dim", "argmax", "argmax_straight_through", "maxpooling2d"),
     *("kmax_pooling", "pick", "pick_range", "strided_select", "crf_viterbi", "dropout_mask"),
-    *(
-        "vanilla_lstm_c",
-        "vanilla_lstm_h",
-        "gru_h",
-        "tree_lstm_c",
-        "tree_lstm_h",
-        "gates",
-        "pairwise_rank_loss",
-        "poisson_loss",
-    ),
+    *("vanilla_lstm_c", "vanilla_lstm_h", "gru_h", "tree_lstm_c", "tree_lstm_h", "gates"),
+    *("pairwise_rank_loss", "poisson_loss"),
     *("index_of_max", "index_of_min", "sample", "one_hot_at", "continuations"),
     *("sort", "argsort", "cumprod", "adaptive_maxpooling2d", "to_device", "to_int", "to_float"),
     *("int_add", "int_sub", "int_mul", "int_floor_divide", "int_remainder", "int_min", "int_max"),

@@ -89,7 +89,7 @@ CASES = {
     "log_softmax of columns": ("log_softmax", 1, lambda m, x, n: dy.log_softmax(x)),
     "loss over vectors": ("pickneglogsoftmax", 1, lambda m, x, n: dy.pickneglogsoftmax(dy.reshape(x, (N * n,)), n)),
     "sum over words": ("sum", 2, lambda m, x, n: dy.sum_dim(x, [1])),  # and the sum over all elements
-    "mean over words": ("moment", 1, lambda m, x, n: dy.mean_dim(x, [1], False)),
+    "mean over words": ("mean", 1, lambda m, x, n: dy.mean_dim(x, [1], False)),
     "max over words": ("max_dim", 1, lambda m, x, n: dy.max_dim(x, 1)),
     "min over words": ("min_dim", 1, lambda m, x, n: dy.min_dim(x, 1)),
     "steps of attention": ("softmax", 3, lambda m, x, n: attention(m, x)),
