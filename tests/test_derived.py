@@ -137,7 +137,9 @@ typedef struct {
     float *const *list;
     void *(*grow)(const struct dy_pair *p, size_t bytes);
 } dy_made_pairs;
-typedef struct { int x; } dy_flat;
+typedef struct {
+    int x;
+} dy_flat;
 typedef struct {
     dy_other *other;
 } dy_odd;
@@ -148,6 +150,25 @@ static inline const float *dy_first(const struct dy_pair *p, size_t n) { return 
 static inline int dy_count(void) {
     return DY_PARTS;
 }
+int dy_run(void (*job)(void *of), const size_t in[2]);
+typedef int (*dy_rule)(const struct dy_pair *p);
+typedef uint32_t dy_word;
+extern const char *const dy_names[DY_PARTS];
+static _Thread_local int dy_last_one;
+#define DY_CALLS \\
+    CALL(first, (int n)) \\
+    CALL(second, (const void *from, \\
+                  unsigned long long n))
+typedef struct {
+#define CALL(name, arguments) int (*name) arguments;
+    DY_CALLS
+#undef CALL
+} dy_calls;
+enum { DY_A, DY_B, DY_KINDS };
+typedef struct {
+    struct dy_pair *pair;
+    dy_flat flats[DY_KINDS - 1];
+} dy_outer;
 """
 DECLARED = {
     "structs of Pair,\n    #     Pairs = dy_made_pairs": """    ctypedef struct Pair "struct dy_pair":
@@ -171,6 +192,27 @@ DECLARED = {
     "functions of first, number = dy_count": """    const float* first "dy_first"(const Pair* p, size_t n)
     int number "dy_count"()
 """,
+    "functions of bint run": """    bint run "dy_run"(void (*job)(void* of) noexcept nogil, const size_t* inputs)
+""",
+    "types of bint Rule, dy_word": """    ctypedef bint (*Rule "dy_rule")(const Pair* p) noexcept nogil
+    ctypedef uint32_t dy_word
+""",
+    "variables of names, dy_last_one": """    const char* const names "dy_names"[]
+    int dy_last_one
+""",
+    "structs of Calls": """    ctypedef struct Calls "dy_calls":
+        int (*first)(int n) noexcept nogil
+        int (*second)(const void* begin, unsigned long long n) noexcept nogil
+""",
+    "structs of Outer = dy_outer with x of flats[DY_A] with n a of pair": """    ctypedef struct Outer "dy_outer":
+        Pair* pair
+        dy_flat flats[1]
+        int x "flats[DY_A].x"
+        uint32_t n "pair->n"
+        const float* a "pair->a"
+""",
+    "types of Missing": "there is no type dy_missing",
+    "variables of missing": "there is no variable dy_missing",
     "structs of None": "there is no struct dy_none",
     "constants of FOUR": "there is no constant DY_FOUR",
     "functions of last": "there is no function dy_last",
@@ -188,7 +230,7 @@ def test_declarations_of_headers(derive: dict[str, Any], tmp_path: Path, asked: 
     (tmp_path / "include" / "some" / "other.h").write_text(HEADER)
     kind = asked.partition(" ")[0]
     text = f'cdef extern from "some/some.h":\n    # derived: {asked}\n    old\n    # end of {kind}\n'
-    known = {**{name: name for name in (*structs.KNOWN, "uint32_t")}, "dy_pair": "Pair"}
+    known = {**{name: name for name in (*structs.KNOWN, "uint32_t", "dy_flat")}, "dy_pair": "Pair"}
     old, structs.ROOT = structs.ROOT, tmp_path
     structs.header.cache_clear()
     try:

@@ -10,93 +10,27 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 # Every read and every assignment of a variable of these types is atomic, so a thread sees the number before or the
 # number after. A read costs what a plain one costs. `x += 1` is a read and then an assignment: use `add_to`.
 
-cdef extern from *:
-    """
-    #include <stdatomic.h>
-    typedef _Atomic int dy_setting;
-    typedef _Atomic uint64_t dy_number;
-
-    /* Both return the number before. */
-    static inline int dy_change(dy_setting *x, int by) {
-        return atomic_fetch_add_explicit(x, by, memory_order_relaxed);
-    }
-    static inline uint64_t dy_add_to(dy_number *x, uint64_t n) {
-        return atomic_fetch_add_explicit(x, n, memory_order_relaxed);
-    }
-    """
+cdef extern from "dynet_cy/atomics.h" nogil:
     ctypedef bint Flag "dy_setting"
     ctypedef int Setting "dy_setting"
     ctypedef uint64_t Number "dy_number"
-    int change "dy_change"(Setting* x, int by) noexcept nogil
-    uint64_t add_to "dy_add_to"(Number* x, uint64_t n) noexcept nogil
+    # derived: functions of change, add_to
+    int change "dy_change"(Setting* x, int by)
+    uint64_t add_to "dy_add_to"(Number* x, uint64_t n)
+    # end of functions
 
 
 # ==== unlocked ====================================================================================
 #
 # Locks in place of the GIL, for free-threaded Python; with a GIL they do nothing, as it protects the same data.
 
-cdef extern from *:
-    """
-    #ifdef Py_GIL_DISABLED
-    #define DY_GIL 0
-    typedef PyMutex dy_gil;
-    static inline void dy_acquire_gil(dy_gil *m) { PyMutex_Lock(m); }
-    static inline void dy_release_gil(dy_gil *m) { PyMutex_Unlock(m); }
-    /* As the fast path of PyMutex_Lock: its first bit is the lock. */
-    static inline int dy_try_acquire_gil(dy_gil *m) {
-        uint8_t none = 0;
-        return __atomic_compare_exchange_n(&m->_bits, &none, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
-    }
-
-    #if PY_VERSION_HEX >= 0x030E0000
-    static inline void dy_let_be_revived(PyObject *x) { PyUnstable_EnableTryIncRef(x); }
-    static inline int dy_try_incref(PyObject *x) { return PyUnstable_TryIncRef(x); }
-    #else
-    /* As Python 3.13 does it, which has these two among its internals only. */
-    static inline void dy_let_be_revived(PyObject *x) {
-        Py_ssize_t shared = __atomic_load_n(&x->ob_ref_shared, __ATOMIC_RELAXED);
-        while (!(shared & _Py_REF_SHARED_FLAG_MASK) &&
-               !__atomic_compare_exchange_n(&x->ob_ref_shared, &shared, shared | _Py_REF_MAYBE_WEAKREF, 0,
-                                            __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
-        }
-    }
-    static inline int dy_try_incref(PyObject *x) {
-        uint32_t local = __atomic_load_n(&x->ob_ref_local, __ATOMIC_RELAXED);
-        if (__atomic_load_n(&x->ob_tid, __ATOMIC_RELAXED) == _Py_ThreadId()) {
-            __atomic_store_n(&x->ob_ref_local, local + 1, __ATOMIC_RELAXED);
-            return 1;
-        }
-        Py_ssize_t shared = __atomic_load_n(&x->ob_ref_shared, __ATOMIC_RELAXED);
-        do {
-            if (shared == 0 || shared == _Py_REF_MERGED)
-                return 0;
-        } while (!__atomic_compare_exchange_n(&x->ob_ref_shared, &shared, shared + (1 << _Py_REF_SHARED_SHIFT), 0,
-                                              __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
-        return 1;
-    }
-    #endif
-
-    #else
-    #define DY_GIL 1
-    typedef char dy_gil;
-    static inline void dy_acquire_gil(dy_gil *m) { (void)m; }
-    static inline void dy_release_gil(dy_gil *m) { (void)m; }
-    static inline int dy_try_acquire_gil(dy_gil *m) { (void)m; return 1; }
-    static inline void dy_let_be_revived(PyObject *x) { (void)x; }
-    static inline int dy_try_incref(PyObject *x) { Py_INCREF(x); return 1; }
-    #endif
-
-    static inline PyObject *dy_revived(void *x) {
-        if (x && dy_try_incref((PyObject *)x)) return (PyObject *)x;
-        Py_INCREF(Py_None);
-        return Py_None;
-    }
-    """
+cdef extern from "dynet_cy/gil.h":
     bint HAS_GIL "DY_GIL"
 
     # All zero means unlocked. Code that holds it must not call Python.
     ctypedef struct Unlocked "dy_gil":
         pass
+
     void acquire_lock "dy_acquire_gil"(Unlocked* m) nogil
     bint try_acquire_lock "dy_try_acquire_gil"(Unlocked* m) nogil
     void release_lock "dy_release_gil"(Unlocked* m) nogil
@@ -126,32 +60,17 @@ cdef bint follows_dynet() noexcept nogil
 # that runs handlers, so neither costs anything that can be measured. An exception of a handler is kept until the pass
 # has ended; `raise_interrupt` then raises it.
 
-cdef extern from *:
-    """
-    #include <stdint.h>
-    #include <time.h>
+cdef extern from "dynet_cy/clocks.h" nogil:
+    # derived: functions of coarse_ms, now = dy_nanoseconds
+    int64_t coarse_ms "dy_coarse_ms"()
+    uint64_t now "dy_nanoseconds"()
+    # end of functions
 
-    /* Milliseconds.  The coarse clock has a resolution of 1 to 10 and costs a quarter of the exact one. */
-    static inline int64_t dy_coarse_ms(void) {
-        struct timespec t;
-    #ifdef CLOCK_MONOTONIC_COARSE
-        clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-    #else
-        clock_gettime(CLOCK_MONOTONIC, &t);
-    #endif
-        return t.tv_sec * INT64_C(1000) + t.tv_nsec / 1000000;
-    }
-    """
-    int64_t coarse_ms "dy_coarse_ms"() noexcept nogil
 
-cdef extern from *:
-    """
-    #include <pthread.h>
-    #include <stdint.h>
-    /* The number that Python has for this thread: pthread_t is a number on some systems and a pointer on others. */
-    static inline uintptr_t dy_this_thread(void) { return (uintptr_t)pthread_self(); }
-    """
-    uintptr_t dy_this_thread() noexcept nogil
+cdef extern from "dynet_cy/gil.h" nogil:
+    # derived: functions of dy_this_thread
+    uintptr_t dy_this_thread()
+    # end of functions
 
 cdef enum:
     MOST_PIECES = 16                # between two looks at the clock

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from dynet_cy.core.threads cimport coarse_ms, raise_interrupt
+from dynet_cy.core.threads cimport coarse_ms, now, raise_interrupt
 from dynet_cy.execute.accumulation cimport (
     Background, Journal, Use, begin_background, begin_journal, end_background, end_journal, gradient_hooks, list_uses,
     roll_back,
@@ -24,7 +24,7 @@ from dynet_cy.kernels.product cimport pack_for_narrow
 from dynet_cy.memory.arena cimport arena_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport CPU
-from dynet_cy.watch.instruments cimport WEIGHT_GRADIENTS, bad_collected, checking, note, now, profiling, raise_anomaly
+from dynet_cy.watch.instruments cimport WEIGHT_GRADIENTS, bad_collected, checking, note, profiling, raise_anomaly
 from dynet_cy.watch.usage cimport raise_no_memory
 
 from dynet_cy.execute.walk import PARTIAL

@@ -18,7 +18,7 @@ from libc.stdint cimport SIZE_MAX, UINT32_MAX, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
-from dynet_cy.core.threads cimport interrupted
+from dynet_cy.core.threads cimport interrupted, now
 from dynet_cy.execute.accumulation cimport (
     MOST_IN_BACKGROUND, add_in_background, finish_background, is_made, note_before, roll_back,
 )
@@ -41,7 +41,7 @@ from dynet_cy.ops.registry cimport UNCHANGED, Needs, Op, goes_over, op_at, reads
 from dynet_cy.schedule.budget cimport MOST_COLUMNS, memory_left
 from dynet_cy.schedule.joining cimport BackwardPlan, Step, plan_backward
 from dynet_cy.schedule.transient cimport least_donated
-from dynet_cy.watch.instruments cimport bad_gradients, checking, note_call, now, profiling
+from dynet_cy.watch.instruments cimport bad_gradients, checking, note_call, profiling
 
 
 # A product with ENOUGH_COLUMNS columns gains nothing from more; smaller matrices than LEAST_SIZE stay in the

@@ -20,7 +20,7 @@ from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from dynet_cy.core.engine cimport add_count
-from dynet_cy.core.threads cimport Number, add_to
+from dynet_cy.core.threads cimport Number, add_to, now
 from dynet_cy.execute.accumulation cimport finish_background
 from dynet_cy.execute.gradients cimport run_backward
 from dynet_cy.execute.walk cimport (
@@ -37,7 +37,6 @@ from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, arena_trim, array_
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 from dynet_cy.schedule.dropping cimport UNREAD_AGAIN, plan_stretches
-from dynet_cy.watch.instruments cimport now
 
 cdef enum:
     FAILED = 2                      # of a resident stretch: its values are there, what else it needs may be lost

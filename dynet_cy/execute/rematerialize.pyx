@@ -19,6 +19,7 @@ depends. The graph then donates no values for some renewals: a program that runs
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
+from dynet_cy.core.threads cimport now
 from dynet_cy.execute.recompute cimport (
     check_batch, count_again, drop_failed, end_transient, may_drop, note_transient_reads, run_planned_in_stretches,
 )
@@ -34,7 +35,7 @@ from dynet_cy.schedule.budget cimport bytes_of, is_limited, memory_left
 from dynet_cy.schedule.dividing cimport slice_large
 from dynet_cy.schedule.dropping cimport fits
 from dynet_cy.schedule.transient cimport open_transient, plan_transient
-from dynet_cy.watch.instruments cimport checking, now
+from dynet_cy.watch.instruments cimport checking
 
 cdef enum:
     SLICES = 32                     # of what is left: how large slices of large batches are

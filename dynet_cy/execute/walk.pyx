@@ -7,7 +7,7 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.engine cimport add_count, add_tunable
 from dynet_cy.core.tensor cimport MOST_ALONG, Call, Dim, Tensor, cols_of, rows_of, total_of
-from dynet_cy.core.threads cimport Number, add_to, begin_interrupts, interrupted, raise_interrupt
+from dynet_cy.core.threads cimport Number, add_to, begin_interrupts, interrupted, now, raise_interrupt
 from dynet_cy.execute.gradient_memory cimport begin_lending
 from dynet_cy.graph.origin cimport explain, made_at
 from dynet_cy.graph.structs cimport (
@@ -24,7 +24,7 @@ from dynet_cy.ops.registry cimport CPU, LIST, SHARE, UNCHANGED, Needs, Op, op_at
 from dynet_cy.schedule.budget cimport is_limited
 from dynet_cy.schedule.plan cimport argument_of, end_of_run, fetch, fetch_from, may_be_value, view_at
 from dynet_cy.schedule.transient cimport small_too
-from dynet_cy.watch.instruments cimport AGAIN, NOTHING, bad_values, checking, note_call, now, profiling, raise_anomaly
+from dynet_cy.watch.instruments cimport AGAIN, NOTHING, bad_values, checking, note_call, profiling, raise_anomaly
 from dynet_cy.watch.usage cimport raise_no_memory
 
 from dynet_cy.memory.storage import parameter_names

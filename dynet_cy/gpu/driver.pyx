@@ -31,12 +31,17 @@ cdef extern from *:
 
 
 cdef extern from "tables.h" nogil:
+    # derived: variables of driver_table, blas_table, driver_names, blas_names
     Driver driver_table "dy_driver_table"
     Blas blas_table "dy_blas_table"
     const char* const driver_names "dy_driver_names"[]
     const char* const blas_names "dy_blas_names"[]
+    # end of variables
+    # derived: constants of DRIVER_COUNT, BLAS_COUNT
     int DRIVER_COUNT "DY_DRIVER_COUNT"
     int BLAS_COUNT "DY_BLAS_COUNT"
+    # end of constants
+
 
 # Attributes of a device.
 cdef enum:

@@ -87,7 +87,7 @@ cdef struct Replays:
 
 cdef void begin_listing(Gpu* gpu) noexcept nogil:
     cdef Records* r = &lists[gpu.number]
-    r.n = r.last = 0
+    r.bytes = r.last = 0
     r.count = 0
     gpu.records = r
 
@@ -109,7 +109,7 @@ cdef int run_listed(Gpu* gpu, void** kept) noexcept nogil:
             return play(gpu, r)
         replays.sights = FIRST_SIGHTS
         kept[0] = replays
-    hash = dy_hash(<const uint32_t*>r.p, r.n // sizeof(uint32_t))
+    hash = dy_hash(<const uint32_t*>r.p, r.bytes // sizeof(uint32_t))
     x = find(replays, r, hash)
     if x == NULL and is_due(replays, hash):
         x = capture(gpu, replays, r, hash)
@@ -126,7 +126,7 @@ cdef Replay* find(Replays* replays, const Records* r, uint64_t hash) noexcept no
     cdef Replay** link = &replays.first
     cdef Replay* x = link[0]
     while x != NULL:
-        if x.hash == hash and x.n_bytes == r.n and memcmp(x + 1, r.p, r.n) == 0:
+        if x.hash == hash and x.n_bytes == r.bytes and memcmp(x + 1, r.p, r.bytes) == 0:
             link[0] = x.next
             x.next = replays.first
             replays.first = x
@@ -156,7 +156,7 @@ cdef Replay* capture(Gpu* gpu, Replays* replays, const Records* r, uint64_t hash
     cdef Counts before = gpu.counts
     cdef void* graph = NULL
     cdef void* exec = NULL
-    cdef Replay* x = <Replay*>malloc(sizeof(Replay) + r.n)
+    cdef Replay* x = <Replay*>malloc(sizeof(Replay) + r.bytes)
     cdef int error, ended
     if x == NULL:
         return NULL
@@ -181,10 +181,10 @@ cdef Replay* capture(Gpu* gpu, Replays* replays, const Records* r, uint64_t hash
     gpu.counts.captures += 1
     x.exec = exec
     x.hash = hash
-    x.n_bytes = r.n
+    x.n_bytes = r.bytes
     x.n_nodes = r.count
     x.uses = 0
-    memcpy(x + 1, r.p, r.n)
+    memcpy(x + 1, r.p, r.bytes)
     x.next = replays.first
     replays.first = x
     replays.n += 1

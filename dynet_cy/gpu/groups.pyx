@@ -19,11 +19,14 @@ cdef extern from "dynet_cy/launch_sections.h" nogil:
     ctypedef struct Section "dy_section":
         const uint16_t* grouped
         int multiply
+    bint dy_join_moves(Gpu* gpu, const Section* s, const void* moves, size_t count)
+    void dy_note_moves(const Gpu* gpu, Section* s, const void* moves, size_t count)
+    # derived: functions of dy_begin_section, dy_begin_member, dy_end_section
     void dy_begin_section(Gpu* gpu, Section* s)
     void dy_begin_member(Gpu* gpu, Section* s)
     void dy_end_section(Gpu* gpu, Section* s)
-    bint dy_join_moves(Gpu* gpu, const Section* s, const void* moves, size_t count)
-    void dy_note_moves(const Gpu* gpu, Section* s, const void* moves, size_t count)
+    # end of functions
+
 
 GROUPS = module_at(b"groups")
 cdef uint16_t[2048] grouped                    # by number of a kernel: that of its group kernel, or 0

@@ -22,7 +22,9 @@ cdef extern from "dynet_cy/gpu_update.h" nogil:
         uint32_t unused
     # end of structs
 
+    # derived: functions of done_dropped = dy_clip_done_dropped
     uint64_t done_dropped "dy_clip_done_dropped"(const Clip* c)
+    # end of functions
 
 
 # A trainer that drops updates with gradients that are not finite waits if it has more updates than this under way.

@@ -413,7 +413,7 @@ cdef int extend_arena(DeviceArena* a, size_t n) noexcept nogil:
         error = gpu.driver.cuMemCreate(&chunk.handle, want, &p, 0)
     if error:
         return error
-    chunk.n = want
+    chunk.bytes = want
     error = gpu.driver.cuMemMap(a.base + a.mapped, want, 0, chunk.handle, 0)
     if not error:
         access.location = p.location
@@ -439,8 +439,8 @@ cdef void close_arena(DeviceArena* a, bint enters=True) noexcept nogil:
     if (enter(a.gpu) if enters else a.gpu.error) != FORKED:     # after a fork the memory is the parent's
         a.gpu.driver.cuStreamSynchronize(a.gpu.stream)
         for i in range(a.n_chunks):
-            a.gpu.driver.cuMemUnmap(at, a.chunks[i].n)
-            at += a.chunks[i].n
+            a.gpu.driver.cuMemUnmap(at, a.chunks[i].bytes)
+            at += a.chunks[i].bytes
         a.gpu.driver.cuMemAddressFree(a.base, a.reserved + a.gap)
     if enters:
         leave(a.gpu)

@@ -5,6 +5,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport qsort
 
 from dynet_cy.core.tensor cimport total_of
+from dynet_cy.core.threads cimport now
 from dynet_cy.execute.walk cimport Collected, raise_failure
 from dynet_cy.gpu.commands cimport (
     BACKWARD, BEGIN, CELLS, FILL, FORWARD, MOVES, PRODUCT, SUMS_ONLY, Command, end_commands,
@@ -31,8 +32,7 @@ from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.custom cimport is_custom
 from dynet_cy.ops.registry cimport Op, op_at
 from dynet_cy.watch.instruments cimport (
-    WEIGHT_GRADIENTS, bad_collected, bad_gradients, bad_values, checking, note, note_call, now, profiling,
-    raise_anomaly,
+    WEIGHT_GRADIENTS, bad_collected, bad_gradients, bad_values, checking, note, note_call, profiling, raise_anomaly,
 )
 from dynet_cy.watch.usage cimport raise_with_largest
 

@@ -160,10 +160,15 @@ for name in (b"vanilla_lstm_gates", b"vanilla_lstm_gates_noise", b"vanilla_lstm_
 # Gates, which are sums of products with an activation, and the steps of GRUs and Tree-LSTMs that use them.
 
 cdef extern from "dynet_cy/gpu_cells.h" nogil:
+    # derived: structs of Cells = dy_gpu_cells
     ctypedef struct Cells "dy_gpu_cells":
-        const float** v
-        size_t* bstride
-    uint32_t MOST_CELLS "DY_CELLS"
+        const float* v[16]
+        size_t bstride[16]
+    # end of structs
+    # derived: constants of MOST_CELLS = DY_CELLS
+    int MOST_CELLS "DY_CELLS"
+    # end of constants
+
 
 cdef int CU_GATED = module_at(b"gated")
 

@@ -43,12 +43,16 @@ cdef extern from "dynet_cy/gpu_axes.h" nogil:
         const float* p[256]
     # end of structs
 
+    # derived: constants of POINTERS
     int POINTERS "DY_POINTERS"
-
+    # end of constants
     # Begin with `no_axes`, and add axes in the order of their strides, the fastest first.
-    void no_axes "dy_no_axes"(Axes* axes)
-    void add_axis "dy_add_axis"(Axes* axes, uint64_t size, uint64_t s0, uint64_t s1, uint64_t s2)
-    uint64_t axes_total "dy_axes_total"(const Axes* axes)
+    # derived: functions of no_axes, add_axis, axes_total
+    void no_axes "dy_no_axes"(Axes* x)
+    void add_axis "dy_add_axis"(Axes* x, uint64_t size, uint64_t s0, uint64_t s1, uint64_t s2)
+    uint64_t axes_total "dy_axes_total"(const Axes* x)
+    # end of functions
+
 
 # Sums of at most this many terms are computed by one thread, longer ones by a block.
 cdef enum:

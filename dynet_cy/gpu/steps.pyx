@@ -15,14 +15,19 @@ from dynet_cy.gpu.registry cimport kernel_at, module_at
 cdef extern from "dynet_cy/cell_steps.h" nogil:
     ctypedef struct Products "dy_cell_products":
         pass
+    # derived: structs of Table = dy_cell_table
     ctypedef struct Table "dy_cell_table":
         const void* lines
         size_t n
         size_t h
         int back
+    # end of structs
+    # derived: functions of bint product_of_cells, drop_record, blocks_of_cells
     bint product_of_cells "dy_product_of_cells"(const Gpu* gpu, const Table* t, double most, Products* found)
     void drop_record "dy_drop_record"(Gpu* gpu)
     unsigned blocks_of_cells "dy_blocks_of_cells"(const Gpu* gpu, const Table* t, const Products* p)
+    # end of functions
+
 
 cdef int STEPS = module_at(b"steps")
 cdef int[2] STEP = [kernel_at(STEPS, b"lstm_step_forward"), kernel_at(STEPS, b"lstm_step_backward")]

@@ -1639,31 +1639,12 @@ cdef dict temporary_entries(Graph* g, uint32_t target):
 #
 # Expressions: the number of a node and the version of its graph, which is checked on each use.
 
-cdef extern from *:
-    """
-    /* Room for a shape that `dim_of` has copied; it is used again when this thread has asked for as many others. */
-    #define DY_DIMS 32
-    static inline dy_dim *dy_new_dim(void) {
-        static _Thread_local dy_dim dims[DY_DIMS];
-        static _Thread_local unsigned next = 0;
-        return &dims[next++ % DY_DIMS];
-    }
-    """
-    Dim* new_dim "dy_new_dim"() noexcept
-
-cdef extern from *:
-    """
-    #include <stdatomic.h>
-    /* How many values NumPy has asked for without Python running on, which begins with a pending call. */
-    static atomic_int dy_asked = 0;
-    static int dy_runs_on(void *nothing) { (void)nothing; dy_asked = 0; return 0; }
-    static inline int dy_asked_before(void) { return dy_asked; }
-    static inline void dy_begin_call(int asked) {
-        dy_asked = Py_AddPendingCall(dy_runs_on, NULL) == 0 ? asked : 0;
-    }
-    """
-    int asked_before "dy_asked_before"() noexcept
-    void begin_call "dy_begin_call"(int asked) noexcept
+cdef extern from "values.h":
+    # derived: functions of new_dim, asked_before, begin_call
+    Dim* new_dim "dy_new_dim"()
+    int asked_before "dy_asked_before"()
+    void begin_call "dy_begin_call"(int asked)
+    # end of functions
 
 
 class StaleExpressionError(RuntimeError):
@@ -1712,7 +1693,10 @@ cdef object by_operator(ufunc, a, b):
 # How often NumPy has looked for `__array_ufunc__` in this thread since it called what it found. For `array * x` it
 # looks twice, as the operator of arrays asks first whether `x` wants to take over; for `np.multiply(array, x)` once.
 cdef extern from "frames.h":
-    bint at_operator "dy_at_operator"() noexcept
+    # derived: functions of bint at_operator
+    bint at_operator "dy_at_operator"()
+    # end of functions
+
 
 cdef extern from *:
     "static _Thread_local int dy_lookups = 0;"

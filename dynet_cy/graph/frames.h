@@ -11,6 +11,11 @@
 #include <frameobject.h>
 #include <opcode.h>
 
+/* The hash of an instruction. */
+static inline size_t dy_slot(const PyObject *code, int at) { return ((uintptr_t)code >> 4) * 31 + (size_t)at / 2 * 7; }
+
+static inline int dy_line(PyObject *code, int at) { return PyCode_Addr2Line((PyCodeObject *)code, at); }
+
 #if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030E0000
 
 #define Py_BUILD_CORE 1

@@ -9,7 +9,7 @@ from cpython.ref cimport PyObject, Py_INCREF, Py_XDECREF
 from libc.stdint cimport uint32_t, uint64_t
 
 from dynet_cy.core.tensor cimport INTEGERS, Dim
-from dynet_cy.core.threads cimport Setting, Unlocked, acquire_lock, change, release_lock
+from dynet_cy.core.threads cimport Setting, Unlocked, acquire_lock, change, now, release_lock
 from dynet_cy.graph.structs cimport SHARED, Graph, Node, device_of, nodes_of, origin_of, state_of
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport Op, op_at
@@ -32,36 +32,25 @@ from dynet_cy.memory.storage import parameter_names
 cdef extern from "frames.h":
     ctypedef struct Frame "dy_frame":
         pass
-    Frame* current_frame "dy_current_frame"() noexcept
-    Frame* caller_of "dy_caller"(Frame* f) noexcept
+    # derived: functions of current_frame, caller_of = dy_caller
+    Frame* current_frame "dy_current_frame"()
+    Frame* caller_of "dy_caller"(Frame* f)
+    # end of functions
     PyObject* code_of "(PyObject *)dy_code"(Frame* f) noexcept
-    int instruction "dy_instruction"(Frame* f) noexcept
+    # derived: functions of instruction
+    int instruction "dy_instruction"(Frame* f)
+    # end of functions
+    size_t slot_of "dy_slot"(const PyObject* code, int at) noexcept
+    int line_of "dy_line"(PyObject* code, int at) noexcept
+
 
 cdef extern from *:
     """
-    /* The hash of an instruction. */
-    static inline size_t dy_slot(const PyObject *code, int at) {
-        return ((uintptr_t)code >> 4) * 31 + (size_t)at / 2 * 7;
-    }
-
-    static inline int dy_line(PyObject *code, int at) { return PyCode_Addr2Line((PyCodeObject *)code, at); }
-
-    #include <time.h>
-
     static _Thread_local uint32_t dy_scope = 0;
     static _Thread_local uint64_t dy_making = 0;
-
-    static inline uint64_t dy_nanoseconds(void) {
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-    }
     """
     uint32_t scope "dy_scope"
     uint64_t making "dy_making"
-    uint64_t nanoseconds "dy_nanoseconds"() noexcept
-    size_t slot_of "dy_slot"(const PyObject* code, int at) noexcept
-    int line_of "dy_line"(PyObject* code, int at) noexcept
 
 cdef enum:
     KNOWN = 4096
@@ -126,7 +115,7 @@ def shown_file(str file) -> str:
 cdef uint32_t current_origin() noexcept:
     global making
     if timing and making == 0:
-        making = nanoseconds()
+        making = now()
     return scope << LINE_BITS | (current_line() if recording else 0)
 
 

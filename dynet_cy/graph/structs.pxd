@@ -49,11 +49,11 @@ cdef extern from "dynet_cy/graph.h" nogil:
     uint32_t NO_STRETCH "DY_NO_STRETCH"
     int MOVABLE "DY_MOVABLE"
     # end of constants
+    # derived: functions of bint same_renewal
     bint same_renewal "dy_same_renewal"(uint64_t a, uint64_t b)
-
+    # end of functions
     enum:
-        FORMS "DY_FORMS"                            # how many
-
+        FORMS "DY_FORMS"                            # how many: the size of an array
     # derived: structs of Node, Laid, Batch, Absorbed, Region, Stretch, Room, Read, Assumed, Graph
     ctypedef struct Node "dy_node":
         uint32_t op
@@ -210,18 +210,18 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Assumed assumed
     # end of structs
 
-    enum:
-        KEEPS_ASKED "DY_KEEPS_ASKED"
-        KEEPS_FACTORS "DY_KEEPS_FACTORS"
-        MAY_DONATE "DY_MAY_DONATE"
-        DONATED "DY_DONATED"
-        SPARED "DY_SPARED"
-        REMATERIALIZING "DY_REMATERIALIZING"
-        FOR_NOW "DY_FOR_NOW"
-
-    enum:
-        MOST_DEPTH "DY_MOST_DEPTH"
-
+    # derived: constants of KEEPS_ASKED, KEEPS_FACTORS, MAY_DONATE, DONATED, SPARED, REMATERIALIZING, FOR_NOW
+    int KEEPS_ASKED "DY_KEEPS_ASKED"
+    int KEEPS_FACTORS "DY_KEEPS_FACTORS"
+    int MAY_DONATE "DY_MAY_DONATE"
+    int DONATED "DY_DONATED"
+    int SPARED "DY_SPARED"
+    int REMATERIALIZING "DY_REMATERIALIZING"
+    int FOR_NOW "DY_FOR_NOW"
+    # end of constants
+    # derived: constants of MOST_DEPTH
+    int MOST_DEPTH "DY_MOST_DEPTH"
+    # end of constants
     # derived: functions of nodes_of = dy_nodes, state_of = dy_state, order_of = dy_order, batches_of = dy_batches,
     #     device_of = dy_device, args_of = dy_args, items_of = dy_items, origin_of = dy_origin, value_of = dy_value
     Node* nodes_of "dy_nodes"(const Graph* g)
@@ -261,6 +261,8 @@ cdef extern from "dynet_cy/liveness.h" nogil:
         uint32_t consumers
     # end of structs
 
+    # derived: functions of uses_of = dy_uses, holder_in = dy_holder, set_holder, claim_values, unclaim_values,
+    #     drop_unneeded, release_arguments, n_holes
     Use* uses_of "dy_uses"(const Graph* g)
     void* holder_in "dy_holder"(const Use* use)
     void set_holder "dy_set_holder"(Use* use, void* x)
@@ -268,50 +270,61 @@ cdef extern from "dynet_cy/liveness.h" nogil:
     void unclaim_values "dy_unclaim_values"(Graph* g, void* p, size_t bytes, size_t top)
     void drop_unneeded "dy_drop_unneeded"(Graph* g, uint32_t i)
     void release_arguments "dy_release_arguments"(Graph* g, const Batch* batch)
-
     size_t n_holes "dy_n_holes"(const Array* holes)
+    # end of functions
+
 
 cdef extern from "dynet_cy/gradients.h" nogil:
+    # derived: functions of hold_node, let_node_go, held_of = dy_held, home_of = dy_home,
+    #     gradient_of_node = dy_gradient, bint is_gradient_gone, join_gradients, part_gradients, bint are_joint,
+    #     keep_gradient, keep_held_gradients, begin_gradients
     void hold_node "dy_hold_node"(Graph* g, uint32_t i)
     void let_node_go "dy_let_node_go"(Graph* g, uint32_t i)
     uint8_t* held_of "dy_held"(const Graph* g)
     uint32_t home_of "dy_home"(const Graph* g, const Node* x)
     float* gradient_of_node "dy_gradient"(const Graph* g, const Node* x)
     bint is_gradient_gone "dy_is_gradient_gone"(const Graph* g, const Node* x)
-    void join_gradients "dy_join_gradients"(Graph* g, uint32_t first, uint32_t last, bint begun)
+    void join_gradients "dy_join_gradients"(Graph* g, uint32_t first, uint32_t last, int begun)
     void part_gradients "dy_part_gradients"(Graph* g, uint32_t b)
     bint are_joint "dy_are_joint"(const Graph* g, uint32_t first, uint32_t last)
     void keep_gradient "dy_keep_gradient"(Graph* g, uint32_t i)
     void keep_held_gradients "dy_keep_held_gradients"(Graph* g)
     void begin_gradients "dy_begin_gradients"(Batch* batch)
-
+    # end of functions
     # derived: structs of Spare
     ctypedef struct Spare "dy_spare":
         char* p
         size_t bytes
     # end of structs
 
+    # derived: functions of bint take_spare, bint leave_spare, bint open_gradients, bint claim_gradients, claim_memory,
+    #     free_memory, done_with, last_joint, gradient_bytes
     bint take_spare "dy_take_spare"(Batch* batch, Spare* spare)
     bint leave_spare "dy_leave_spare"(const Graph* g, Batch* batch, Spare* spare)
-    bint open_gradients "dy_open_gradients"(Graph* g, bint whole)
+    bint open_gradients "dy_open_gradients"(Graph* g, int whole)
     bint claim_gradients "dy_claim_gradients"(Graph* g, Batch* batch)
-    void* claim_memory "dy_claim_memory"(Graph* g, size_t bytes, bint lasting)
+    void* claim_memory "dy_claim_memory"(Graph* g, size_t bytes, int lasting)
     void free_memory "dy_free_memory"(Graph* g, void* p, size_t bytes)
     Batch* done_with "dy_done_with"(Batch* batch)
     Batch* last_joint "dy_last_joint"(Batch* batch)
     size_t gradient_bytes "dy_gradient_bytes"(const Batch* first, const Batch* last)
-
-    enum:
-        IN_ANY_ORDER "DY_IN_ANY_ORDER"
-        IN_ORDER "DY_IN_ORDER"
-        MOST_PIECES "DY_MOST_PIECES"
-
+    # end of functions
+    # derived: constants of IN_ANY_ORDER, IN_ORDER, MOST_PIECES
+    int IN_ANY_ORDER "DY_IN_ANY_ORDER"
+    int IN_ORDER "DY_IN_ORDER"
+    int MOST_PIECES "DY_MOST_PIECES"
+    # end of constants
+    # derived: functions of bint is_donatable, donate, lie_over
     bint is_donatable "dy_is_donatable"(const Batch* batch)
     void donate "dy_donate"(Graph* g, Batch* batch)
     void lie_over "dy_lie_over"(Graph* g, Batch* batch)
+    # end of functions
 
 
 cdef extern from "dynet_cy/dropping.h" nogil:
+    # derived: functions of regions_of = dy_regions, n_regions, stretches_of = dy_stretches, n_stretches,
+    #     bint is_dropped, bint add_region, cut_regions, claim_level, drop_stretch, evict, forget_stretches,
+    #     cut_stretches
     Region* regions_of "dy_regions"(const Graph* g)
     uint32_t n_regions "dy_n_regions"(const Graph* g)
     Stretch* stretches_of "dy_stretches"(const Graph* g)
@@ -324,6 +337,7 @@ cdef extern from "dynet_cy/dropping.h" nogil:
     void evict "dy_evict"(Graph* g, uint32_t number)
     void forget_stretches "dy_forget_stretches"(Graph* g)
     void cut_stretches "dy_cut_stretches"(Graph* g, uint32_t n_batches, size_t values_top)
+    # end of functions
 
 
 cdef extern from "dynet_cy/transient.h" nogil:
@@ -338,10 +352,12 @@ cdef extern from "dynet_cy/transient.h" nogil:
         size_t end
     # end of structs
 
+    # derived: functions of block_bytes, take_in_block, give_to_block, drop_transient
     size_t block_bytes "dy_block_bytes"(size_t bytes)
     size_t take_in_block "dy_take_in_block"(Block* block, size_t bytes)
     void give_to_block "dy_give_to_block"(Block* block, size_t at, size_t bytes)
     void drop_transient "dy_drop_transient"(Graph* g, const Batch* batch)
+    # end of functions
 
 
 # ==== hooks =======================================================================================

@@ -104,35 +104,19 @@ cdef void give_back_all(Graph* g) noexcept
 # The current graph: that of the innermost `with` of a task or thread, else the implicit graph: the thread's own or, in
 # programs written for DyNet, that of all threads.
 
-cdef extern from *:
-    """
-    #include "dynet_cy/graph.h"
-
-    /* A cache of the current graph of this thread, and what invalidates it: the version of the context, and the number
-     * of times a graph was entered, left or closed.  Each module has its own cache, so that a lookup costs no call. */
-    typedef struct {
-        dy_graph *graph;            /* NULL: none was made yet */
-        uint64_t context_version, changes;
-        const dy_number *counter;
-    } dy_seen;
-
-    static const dy_number dy_no_changes = 0;
-
-    static inline dy_seen *dy_seen_here(void) {
-        static _Thread_local dy_seen seen = {NULL, 0, 1, &dy_no_changes};
-        return &seen;
-    }
-
-    static inline uint64_t dy_context_version_now(void) { return PyThreadState_Get()->context_ver; }
-    """
+cdef extern from "dynet_cy/seen.h":
+    # derived: structs of Seen
     ctypedef struct Seen "dy_seen":
         Graph* graph
         uint64_t context_version
         uint64_t changes
         const Number* counter
-
+    # end of structs
+    # derived: functions of seen_here, context_version_now
     Seen* seen_here "dy_seen_here"()
     uint64_t context_version_now "dy_context_version_now"()
+    # end of functions
+
 
 # Look up the current graph again.
 cdef void look_around(Seen* seen) noexcept

@@ -220,27 +220,7 @@ set_reclaim(give_back_unused)
 #
 # Programs written for DyNet have one implicit graph, which all threads share (`share_implicit_graph`).
 
-cdef extern from *:
-    """
-    /* The value of a context variable with a default of None.  This needs no memory. */
-    static PyObject *dy_context_value(PyObject *variable) {
-        PyObject *value = NULL;
-        PyContextVar_Get(variable, NULL, &value);
-        return value;
-    }
-
-    /* Whether the current context was entered explicitly, as by a task of asyncio, rather than being the thread's or
-     * greenlet's own: only the latter can be entered. */
-    static int dy_context_entered(void) {
-        PyObject *context = PyThreadState_Get()->context;
-        if (context == NULL)
-            return 0;
-        if (PyContext_Enter(context) == 0)
-            return PyContext_Exit(context);
-        PyErr_Clear();
-        return 1;
-    }
-    """
+cdef extern from "contexts.h":
     object context_value "dy_context_value"(object variable)
     bint context_entered "dy_context_entered"() except -1
 

@@ -35,47 +35,76 @@ cdef extern from "dynet_cy/kernels.h" nogil:
         DY_RNG_uniform, DY_RNG_normal, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_COUNT
     # end of enumerators
 
-    enum:
-        DY_SGEMM_VECTOR, DY_SGEMM_LIBRARY, DY_SGEMM_PANELS
-    size_t DY_COLUMN_STEP
-
-    const char *const dy_unary_names[]
-    const char *const dy_binary_names[]
-    const char *const dy_optim_names[]
-    const char *const dy_rng_names[]
+    # derived: constants of DY_SGEMM_VECTOR, DY_SGEMM_LIBRARY, DY_SGEMM_PANELS, DY_STILL, DY_STEADY, DY_RATED,
+    #     DY_FADING, DY_REPLAYED, DY_COLUMN_STEP
+    int DY_SGEMM_VECTOR
+    int DY_SGEMM_LIBRARY
+    int DY_SGEMM_PANELS
+    int DY_STILL
+    int DY_STEADY
+    int DY_RATED
+    int DY_FADING
+    int DY_REPLAYED
+    int DY_COLUMN_STEP
+    # end of constants
+    # derived: variables of dy_unary_names, dy_binary_names, dy_optim_names, dy_rng_names, dy_optim_states
+    const char* const dy_unary_names[]
+    const char* const dy_binary_names[]
+    const char* const dy_optim_names[]
+    const char* const dy_rng_names[]
     const int dy_optim_states[]
-    enum:
-        DY_STILL, DY_STEADY, DY_RATED, DY_FADING, DY_REPLAYED
-
+    # end of variables
+    # derived: structs of dy_optim, dy_idle, dy_window
     ctypedef struct dy_optim:
-        float lr, grad_scale, step_scale, b1, b2, eps, eps_scale
+        float lr
+        float grad_scale
+        float step_scale
+        float b1
+        float b2
+        float eps
+        float eps_scale
 
     ctypedef struct dy_idle:
-        float b1_power, b2_power, b1, b2, eps, sum
+        float b1_power
+        float b2_power
+        float b1
+        float b2
+        float eps
+        float sum
         uint32_t n
-        const float *weights
-        const float *fades
-        const float *rates
+        const float* weights
+        const float* fades
+        const float* rates
         int keeps
 
     ctypedef struct dy_window:
-        size_t[2] size, stride, pad, out, dilation
+        size_t inputs "in"[2]
         size_t channels
-        size_t[2] inputs "in"
-
-    ctypedef void (*dy_unary_fwd)(size_t n, const float *x, float p0, float p1, float *y) noexcept nogil
-    ctypedef void (*dy_unary_bwd)(size_t n, const float *x, const float *y, const float *dy, float p0, float p1,
-                                  float *dx, int acc) noexcept nogil
-    ctypedef void (*dy_binary_fwd)(size_t n, const float *a, int sa, const float *b, int sb, float *y) noexcept nogil
-    ctypedef void (*dy_binary_bwd)(size_t n, const float *a, int sa, const float *b, int sb, const float *y,
-                                   const float *dy, float *dx, int acc) noexcept nogil
-    ctypedef void (*dy_optim_step)(size_t n, const dy_optim *h, const float *g, float *p, float *s0, float *s1,
-                                   float *s2) noexcept nogil
-    ctypedef void (*dy_optim_idle)(size_t n, const dy_idle *h, const float *p, float *q, float *s0, float *s1,
-                                   float *s2) noexcept nogil
-    ctypedef void (*dy_rng_fill)(uint64_t key, uint32_t stream, uint64_t draw, size_t offset, size_t n, float p0,
-                                 float p1, float *out) noexcept nogil
-
+        size_t size[2]
+        size_t stride[2]
+        size_t pad[2]
+        size_t out[2]
+        size_t dilation[2]
+    # end of structs
+    # derived: types of dy_unary_fwd, dy_unary_bwd, dy_binary_fwd, dy_binary_bwd, dy_optim_step, dy_optim_idle,
+    #     dy_rng_fill
+    ctypedef void (*dy_unary_fwd)(size_t n, const float* x, float p0, float p1, float* y) noexcept nogil
+    ctypedef void (*dy_unary_bwd)(
+        size_t n, const float* x, const float* y, const float* dy, float p0, float p1, float* dx,
+        int acc) noexcept nogil
+    ctypedef void (*dy_binary_fwd)(
+        size_t n, const float* a, int sa, const float* b, int sb, float* y) noexcept nogil
+    ctypedef void (*dy_binary_bwd)(
+        size_t n, const float* a, int sa, const float* b, int sb, const float* y, const float* dy, float* dx,
+        int acc) noexcept nogil
+    ctypedef void (*dy_optim_step)(
+        size_t n, const dy_optim* h, const float* g, float* p, float* s0, float* s1, float* s2) noexcept nogil
+    ctypedef void (*dy_optim_idle)(
+        size_t n, const dy_idle* h, const float* p, float* q, float* s0, float* s1, float* s2) noexcept nogil
+    ctypedef void (*dy_rng_fill)(
+        uint64_t key, uint32_t stream, uint64_t draw, size_t offset, size_t n, float p0, float p1,
+        float* out) noexcept nogil
+    # end of types
     ctypedef struct dy_kernels:
         const char *isa
         int packs
@@ -150,23 +179,30 @@ cdef extern from "dynet_cy/kernels.h" nogil:
                              uint32_t *out) noexcept nogil
         # end of kernels
 
-    const dy_kernels *dy_kernels_get(const char *isa)
-
+    # derived: functions of dy_kernels_get
+    const dy_kernels* dy_kernels_get(const char* isa)
+    # end of functions
+    # derived: structs of dy_bf16
     ctypedef struct dy_bf16:
         size_t panel
-        void (*pack)(int ta, size_t m, size_t k, const float *a, size_t lda, float *panels) noexcept nogil
-        void (*gemm)(const float *panels, int ta, int tb, size_t m, size_t n, size_t k, const float *a, size_t lda,
-                     const float *b, size_t ldb, float beta, float *c, size_t ldc) noexcept nogil
-
-    const dy_bf16 *dy_bf16_get(const char **missing)
-    void dy_window_init(dy_window *s, const size_t *inputs, size_t channels, const size_t *size, const size_t *stride,
-                        const size_t *dilation, const size_t *pad)
-    size_t dy_window_reach(const dy_window *s, int d)
+        void (*pack)(int ta, size_t m, size_t k, const float* a, size_t lda, float* panels) noexcept nogil
+        void (*gemm)(
+            const float* panels, int ta, int tb, size_t m, size_t n, size_t k, const float* a, size_t lda,
+            const float* b, size_t ldb, float beta, float* c, size_t ldc) noexcept nogil
+    # end of structs
+    # derived: functions of dy_bf16_get, dy_window_init, dy_window_reach, dy_panels, dy_bf16_panels, dy_conv_work,
+    #     dy_winograd_gains, dy_conv_work_back
+    const dy_bf16* dy_bf16_get(const char** missing)
+    void dy_window_init(
+        dy_window* s, const size_t* inputs, size_t channels, const size_t* size, const size_t* stride,
+        const size_t* dilation, const size_t* pad)
+    size_t dy_window_reach(const dy_window* s, int d)
     size_t dy_panels(size_t m, size_t k)
     size_t dy_bf16_panels(size_t m, size_t k)
-    size_t dy_conv_work(const dy_window *s, size_t outputs, size_t images)
-    int dy_winograd_gains(const dy_window *s, size_t outputs, size_t images)
-    size_t dy_conv_work_back(const dy_window *s, size_t outputs, size_t images)
+    size_t dy_conv_work(const dy_window* s, size_t outputs, size_t images)
+    int dy_winograd_gains(const dy_window* s, size_t outputs, size_t images)
+    size_t dy_conv_work_back(const dy_window* s, size_t outputs, size_t images)
+    # end of functions
 
 
 cdef const dy_kernels *K
@@ -202,10 +238,13 @@ cdef Flag in_bf16               # whether the CPU makes products of weights in b
 
 # The item of a batched map that runs in this thread, if any: each item has its own random draws.
 cdef extern from "dynet_cy/draws.h":
+    # derived: structs of DrawingItem
     ctypedef struct DrawingItem "dy_drawing_item":
         uint64_t key
         uint64_t draws
-        bint inside
+        int inside
+    # end of structs
+
 
 cdef DrawingItem* drawing_item() noexcept
 

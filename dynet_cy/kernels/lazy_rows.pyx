@@ -12,12 +12,16 @@ from dynet_cy.memory.storage cimport MOST_DEFERRED, Lazy, Param, value_changed
 
 
 cdef extern from "dynet_cy/lazy.h" nogil:
+    # derived: functions of kind_of_rule, begin_lazy = dy_lazy_begin, weight_of = dy_lazy_weight,
+    #     add_update = dy_lazy_add, count_update = dy_lazy_added, combined_step = dy_lazy_step
     int kind_of_rule "dy_kind_of_rule"(int rule)
     void begin_lazy "dy_lazy_begin"(Lazy* lazy, int rule, float b1, float b2, float eps)
     double weight_of "dy_lazy_weight"(int rule, float lr, float step_scale)
     void add_update "dy_lazy_add"(Lazy* lazy, uint32_t s, double weight, double eps_scale, double kept)
     void count_update "dy_lazy_added"(Lazy* lazy, float lr, float eps_scale)
     void combined_step "dy_lazy_step"(const Lazy* lazy, uint32_t had, dy_idle* h, float* weights, float* fades)
+    # end of functions
+
 
 cdef extern from *:
     """

@@ -2,8 +2,10 @@
 """A pool of threads; see native/pool.h."""
 
 cdef extern from "pool.h" nogil:
-    enum:
-        DY_MOST_THREADS
+    # derived: constants of DY_MOST_THREADS
+    int DY_MOST_THREADS
+    # end of constants
+
 
 # Background work, which one thread of the pool does.
 cdef bint claim_background(void (*run)(void* work) noexcept nogil, void* work) noexcept nogil

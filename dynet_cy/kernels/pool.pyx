@@ -8,13 +8,19 @@ from dynet_cy.core.engine cimport add_count, add_tunable
 from dynet_cy.core.threads cimport Number
 
 cdef extern from "pool.h" nogil:
+    # derived: functions of dy_pool_init, dy_pool_set_threads, dy_pool_threads
     int dy_pool_init()
     void dy_pool_set_threads(int threads, int cpus)
     int dy_pool_threads()
+    # end of functions
     Number dy_pool_jobs
     Number dy_pool_far_from
     Number dy_pool_measurements
     Number dy_background_runs
+    # derived: functions of dy_pool_stop, dy_pool_end, dy_pool_enter, dy_pool_leave, dy_arithmetic_begin,
+    #     dy_arithmetic_end, dy_flush_denormals, bint dy_flushes_denormals, dy_pool_acquire, bint dy_pool_far,
+    #     dy_pool_run, bint dy_background_claim, dy_background_offer, bint dy_background_paused, dy_background_pause,
+    #     dy_background_resume, dy_background_release
     void dy_pool_stop()
     void dy_pool_end()
     void dy_pool_enter()
@@ -32,7 +38,7 @@ cdef extern from "pool.h" nogil:
     void dy_background_pause()
     void dy_background_resume()
     void dy_background_release()
-
+    # end of functions
 add_count("kernels.pool.jobs", &dy_pool_jobs)
 add_count("kernels.pool.measurements", &dy_pool_measurements)
 add_count("kernels.pool.background_runs", &dy_background_runs)

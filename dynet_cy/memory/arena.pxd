@@ -7,8 +7,9 @@ freed.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
 
 cdef extern from "dynet_cy/arena.h" nogil:
+    # derived: constants of ALIGN
     int ALIGN "DY_ALIGN"
-
+    # end of constants
     # derived: structs of Segment, Arena, Array, Memory
     ctypedef struct Segment "dy_segment":
         char* p
@@ -52,16 +53,20 @@ cdef extern from "dynet_cy/arena.h" nogil:
         Memory* around
     # end of structs
 
-    void* arena_alloc "dy_arena_alloc"(Arena* a, size_t n)
-    void* arena_push "dy_arena_push"(Arena* a, size_t n)
+    # derived: functions of arena_alloc, arena_push, arena_extend, arena_rewind, arena_at, arena_offset, segment_of,
+    #     segment_at, array_push, array_rewind
+    void* arena_alloc "dy_arena_alloc"(Arena* a, size_t bytes)
+    void* arena_push "dy_arena_push"(Arena* a, size_t bytes)
     void* arena_extend "dy_arena_extend"(Arena* a, void* p, size_t had, size_t more)
     void arena_rewind "dy_arena_rewind"(Arena* a, size_t top)
     void* arena_at "dy_arena_at"(const Arena* a, size_t offset)
     size_t arena_offset "dy_arena_offset"(const Arena* a, const void* p)
     const Segment* segment_of "dy_segment_of"(const Arena* a, const void* p)
     const Segment* segment_at "dy_segment_at"(const Arena* a, size_t offset)
-    void* array_push "dy_array_push"(Array* a, size_t n)
+    void* array_push "dy_array_push"(Array* a, size_t bytes)
     void array_rewind "dy_array_rewind"(Array* a, size_t top)
+    # end of functions
+
 
 # The accounting of the process, and the beginning of one within it, which has no limit yet.
 cdef Memory* process_memory() noexcept nogil

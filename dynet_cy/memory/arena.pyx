@@ -14,93 +14,34 @@ from dynet_cy.core.threads cimport Number
 
 from dynet_cy.core.amounts import size_text
 
-cdef extern from *:
-    """
-    #ifndef _GNU_SOURCE
-    #define _GNU_SOURCE
-    #endif
-    #include <string.h>
-    #include <sys/mman.h>
-    #ifndef MAP_NORESERVE
-    #define MAP_NORESERVE 0
-    #endif
-
-    /* Why an allocation was refused. */
-    enum { DY_LIMIT, DY_PART, DY_MACHINE, DY_SYSTEM };
-
-    typedef struct {
-        int why;
-        size_t needed, left, limit;
-    } dy_refusal;
-
-    static _Thread_local dy_refusal dy_refused;
-    static inline dy_refusal *dy_last_refusal(void) { return &dy_refused; }
-
-    /* A mapping of another size, perhaps at another address; MAP_FAILED if there is no memory. */
-    static inline void *dy_remap(void *p, size_t had, size_t bytes) {
-    #ifdef MREMAP_MAYMOVE
-        return mremap(p, had, bytes, MREMAP_MAYMOVE);
-    #else
-        void *q = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
-        if (q != MAP_FAILED) {
-            memcpy(q, p, had < bytes ? had : bytes);
-            munmap(p, had);
-        }
-        return q;
-    #endif
-    }
-
-    /* Request huge pages, a hint that may have no effect. */
-    static inline void dy_prefer_huge_pages(void *p, size_t bytes) {
-    #ifdef MADV_HUGEPAGE
-        madvise(p, bytes, MADV_HUGEPAGE);
-    #else
-        (void)p, (void)bytes;
-    #endif
-    }
-
-    /* Give memory to whole pages at once, which takes half as long as their first touches, one by one; a hint. */
-    static inline void dy_populate(void *p, size_t bytes) {
-    #ifdef __linux__
-    #ifndef MADV_POPULATE_WRITE
-    #define MADV_POPULATE_WRITE 23          /* since Linux 5.14 */
-    #endif
-        madvise(p, bytes, MADV_POPULATE_WRITE);
-    #else
-        (void)p, (void)bytes;
-    #endif
-    }
-
-    /* Free the memory of whole pages but keep their addresses. Their contents are undefined afterwards. */
-    static inline void dy_release(void *p, size_t bytes) {
-    #ifdef __linux__
-        madvise(p, bytes, MADV_DONTNEED);
-    #else
-        /* On other systems madvise is only a hint that keeps the pages: map new ones in their place. */
-        mmap(p, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_FIXED | MAP_NORESERVE, -1, 0);
-    #endif
-    }
-    """
+cdef extern from "pages.h" nogil:
     int MAP_NORESERVE
+    # derived: constants of LIMIT, PART, MACHINE, SYSTEM
     int LIMIT "DY_LIMIT"
     int PART "DY_PART"
     int MACHINE "DY_MACHINE"
     int SYSTEM "DY_SYSTEM"
+    # end of constants
+    # derived: structs of Refusal
     ctypedef struct Refusal "dy_refusal":
         int why
         size_t needed
         size_t left
         size_t limit
-    Refusal* last_refusal "dy_last_refusal"() nogil
-    void* remap "dy_remap"(void* p, size_t had, size_t n) nogil
-    void prefer_huge_pages "dy_prefer_huge_pages"(void* p, size_t n) nogil
-    void populate "dy_populate"(void* p, size_t n) nogil
-    void release "dy_release"(void* p, size_t n) nogil
-    size_t atomic_load "__atomic_load_n"(const size_t* p, int order) nogil
-    size_t atomic_add "__atomic_add_fetch"(size_t* p, size_t n, int order) nogil
-    size_t atomic_sub "__atomic_sub_fetch"(size_t* p, size_t n, int order) nogil
-    void atomic_store "__atomic_store_n"(size_t* p, size_t n, int order) nogil
+    # end of structs
+    # derived: functions of last_refusal, remap, prefer_huge_pages, populate, release
+    Refusal* last_refusal "dy_last_refusal"()
+    void* remap "dy_remap"(void* p, size_t had, size_t bytes)
+    void prefer_huge_pages "dy_prefer_huge_pages"(void* p, size_t bytes)
+    void populate "dy_populate"(void* p, size_t bytes)
+    void release "dy_release"(void* p, size_t bytes)
+    # end of functions
+    size_t atomic_load "__atomic_load_n"(const size_t* p, int order)
+    size_t atomic_add "__atomic_add_fetch"(size_t* p, size_t n, int order)
+    size_t atomic_sub "__atomic_sub_fetch"(size_t* p, size_t n, int order)
+    void atomic_store "__atomic_store_n"(size_t* p, size_t n, int order)
     int RELAXED "__ATOMIC_RELAXED"
+
 
 cdef extern from "<unistd.h>":
     int _SC_PHYS_PAGES

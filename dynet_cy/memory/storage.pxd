@@ -184,12 +184,15 @@ cdef extern from "dynet_cy/storage.h" nogil:
         uint64_t pass_number
     # end of structs
 
-    const uint32_t MOST_DEFERRED "DY_MOST_DEFERRED"
-
+    # derived: constants of MOST_DEFERRED
+    int MOST_DEFERRED "DY_MOST_DEFERRED"
+    # end of constants
+    # derived: functions of value_changed, touch, note_gradient, forget_gradient
     void value_changed "dy_value_changed"(Param* p)
     void touch "dy_touch"(Param* p, uint32_t r)
     void note_gradient "dy_note_gradient"(Param* p)
     void forget_gradient "dy_forget_gradient"(Param* p)
+    # end of functions
 
 
 cdef class Storage

@@ -22,8 +22,10 @@ cdef extern from "dynet_cy/pooling.h" nogil:
         uint32_t channels
         uint32_t adaptive
     # end of structs
+    # derived: functions of pooled, pooling_of
     void pooled "dy_pooled"(const Pooling* p, int d, uint32_t o, uint32_t* low, uint32_t* high)
     void pooling_of "dy_pooling_of"(const Pooling* p, int d, uint32_t i, uint32_t* low, uint32_t* high)
+    # end of functions
 
 
 cdef inline dy_window window_of(const Dim* x, size_t channels, size_t rows, size_t cols, const size_t* stride,

@@ -69,13 +69,14 @@ cdef inline bint continues_name(char c) noexcept:
 # Elementwise functions of one argument: one row each in `include/dynet_cy/unary.def`.
 
 cdef extern from "dynet_cy/unary.h" nogil:
-    const dy_kernels* dy_unary_kernels
-    InRanges dy_unary_in_ranges
-    const char* const dy_unary_op_names[]
-    const char* const dy_unary_slopes[]
     Forward dy_unary_forward[]
     Backward dy_unary_backward[]
-
+    InRanges dy_unary_in_ranges
+    # derived: variables of dy_unary_kernels, dy_unary_op_names, dy_unary_slopes
+    const dy_kernels* dy_unary_kernels
+    const char* const dy_unary_op_names[]
+    const char* const dy_unary_slopes[]
+    # end of variables
 dy_unary_kernels = K
 dy_unary_in_ranges = in_ranges
 
@@ -731,13 +732,14 @@ operators["abs"] = abs
 # ---- functions of two arguments ----------------------------------------------
 
 cdef extern from "dynet_cy/binary.h" nogil:
-    const dy_kernels* dy_binary_kernels
-    InRanges dy_binary_in_ranges
-    const char* const dy_binary_op_names[]
-    const char* const dy_binary_slopes[]
     Forward dy_binary_forward[]
     Backward dy_binary_backward[]
-
+    InRanges dy_binary_in_ranges
+    # derived: variables of dy_binary_kernels, dy_binary_op_names, dy_binary_slopes
+    const dy_kernels* dy_binary_kernels
+    const char* const dy_binary_op_names[]
+    const char* const dy_binary_slopes[]
+    # end of variables
 dy_binary_kernels = K
 dy_binary_in_ranges = in_ranges
 

@@ -15,8 +15,10 @@ from dynet_cy.ops.inputs import input_indices
 
 cdef extern from "dynet_cy/integers.h" nogil:
     const Forward dy_integer_forwards[]
+    # derived: variables of dy_integer_names, dy_integer_results
     const char* const dy_integer_names[]
     const uint8_t dy_integer_results[]
+    # end of variables
     void dy_to_float_forward(const void* c) noexcept
     void dy_to_int_forward(const void* c) noexcept
 

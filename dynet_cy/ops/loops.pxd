@@ -72,12 +72,21 @@ cdef inline size_t best_of_line(const float* x, size_t step, size_t n, float sig
 # Gradients of arguments without a batch, to which every batch element adds a term: see terms.h.
 
 cdef extern from "dynet_cy/terms.h" nogil:
+    # derived: structs of Terms
     ctypedef struct Terms "dy_terms":
+        size_t n
+        size_t count
         float* dx
+        float* part
+        double* total
+        int acc
+    # end of structs
+    # derived: functions of dy_terms_work, dy_terms_begin, dy_terms_next, end_terms = dy_terms_end
     size_t dy_terms_work(size_t n, size_t terms)
     void dy_terms_begin(Terms* t, size_t n, size_t terms, float* work, float* dx, int acc)
     float* dy_terms_next(Terms* t, int* add)
     void end_terms "dy_terms_end"(Terms* t)
+    # end of functions
 
 
 cdef inline size_t terms_work(const Call* c, int i) noexcept nogil:

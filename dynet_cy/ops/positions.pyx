@@ -11,17 +11,8 @@ from dynet_cy.ops.registry cimport Shapes
 from dynet_cy.ops.registry import DimensionError
 
 
-cdef extern from *:
-    """
-    /* The first index of the last call of this thread that is not one; `n` is 0 if there is none. */
-    typedef struct {
-        uint32_t function, b, n, any;
-        size_t k;
-        double v;
-        uint32_t node;          /* 1 + its number, once an executor has found it; 0: unknown */
-    } dy_refusal;
-    static _Thread_local dy_refusal dy_refused;
-    """
+cdef extern from "refusal.h":
+    # derived: structs of Refusal
     ctypedef struct Refusal "dy_refusal":
         uint32_t function
         uint32_t b
@@ -30,7 +21,11 @@ cdef extern from *:
         size_t k
         double v
         uint32_t node
+    # end of structs
+    # derived: variables of last = dy_refused
     Refusal last "dy_refused"
+    # end of variables
+
 
 cdef list functions = [None]                    # by number: a function from a refusal to its error
 

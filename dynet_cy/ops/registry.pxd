@@ -49,6 +49,7 @@ cdef extern from "dynet_cy/op.h":
 
 
 cdef extern from "dynet_cy/op.h" nogil:
+    # derived: types of Forward, Backward, Saved, Work, PartOf = dy_part, Prepare, Raised, BackwardAll, ViewOf
     ctypedef void (*Forward "dy_forward")(const Call* c) noexcept nogil
     ctypedef void (*Backward "dy_backward")(const Call* c, uint32_t i) noexcept nogil
     ctypedef size_t (*Saved "dy_saved")(const Call* c) noexcept nogil
@@ -56,24 +57,26 @@ cdef extern from "dynet_cy/op.h" nogil:
     ctypedef size_t (*PartOf "dy_part")(const Call* c, uint32_t i) noexcept nogil
     ctypedef void (*Prepare "dy_prepare")(const Call* c) noexcept nogil
     ctypedef void* (*Raised "dy_raised")() noexcept nogil
-    ctypedef void (*BackwardAll "dy_backward_all")(const Call* c, float* const* dx, const uint8_t* adds) noexcept nogil
-    ctypedef ptrdiff_t (*ViewOf "dy_view_of")(const Dim* x, const Dim* y, const Attr* attrs,
-                                              const uint32_t* items) noexcept nogil
-
+    ctypedef void (*BackwardAll "dy_backward_all")(
+        const Call* c, float* const* dx, const uint8_t* adds) noexcept nogil
+    ctypedef ptrdiff_t (*ViewOf "dy_view_of")(
+        const Dim* x, const Dim* y, const Attr* attrs, const uint32_t* items) noexcept nogil
+    # end of types
+    # derived: structs of Factors
     ctypedef struct Factors "dy_factors":
         const float* left
         const float* right
         size_t rows
         size_t cols
         size_t n
-
+    # end of structs
+    # derived: types of FactorsOf, Spread, Same, bint IsLaid
     ctypedef void (*FactorsOf "dy_factors_of")(const Call* c, uint32_t i, Factors* f) noexcept nogil
-
-    ctypedef float (*Spread)(const Call* c) noexcept nogil
-    ctypedef float* (*Same)(const Call* c, uint32_t i) noexcept nogil
-
-    ctypedef bint (*IsLaid)(const Dim* y, const Attr* attrs) noexcept nogil
-
+    ctypedef float (*Spread "dy_spread")(const Call* c) noexcept nogil
+    ctypedef float* (*Same "dy_same")(const Call* c, uint32_t i) noexcept nogil
+    ctypedef bint (*IsLaid "dy_is_laid")(const Dim* y, const Attr* attrs) noexcept nogil
+    # end of types
+    # derived: structs of Needs
     ctypedef struct Needs "dy_needs":
         Saved saved
         Work work
@@ -83,10 +86,12 @@ cdef extern from "dynet_cy/op.h" nogil:
         IsLaid laid
         uint8_t assigns
         uint8_t lists
-
+    # end of structs
+    # derived: constants of CPU, GPU
     int CPU "DY_CPU"
     int GPU "DY_GPU"
-
+    # end of constants
+    # derived: structs of Op = dy_op with saved work factors assigns of needs[DY_CPU]
     ctypedef struct Op "dy_op":
         const char* name
         const char* args
@@ -95,11 +100,6 @@ cdef extern from "dynet_cy/op.h" nogil:
         Forward forward
         Backward backward
         Needs needs[2]
-        # Shorthands for the needs on the CPU.
-        Saved saved "needs[DY_CPU].saved"
-        Work work "needs[DY_CPU].work"
-        FactorsOf factors "needs[DY_CPU].factors"
-        uint8_t assigns "needs[DY_CPU].assigns"
         PartOf part
         Prepare prepare
         Saved prepared
@@ -128,12 +128,19 @@ cdef extern from "dynet_cy/op.h" nogil:
         const Op* of_integers
         const char* alone_because
         const char* no_gradient_because
-
+        Saved saved "needs[DY_CPU].saved"
+        Work work "needs[DY_CPU].work"
+        FactorsOf factors "needs[DY_CPU].factors"
+        uint8_t assigns "needs[DY_CPU].assigns"
+    # end of structs
+    # derived: functions of rule_index, rule_of = dy_rule, bint reads, bint goes_over, bint reads_result
     int rule_index "dy_rule_index"(uint32_t i)
     int rule_of "dy_rule"(const Op* op, uint32_t i)
     bint reads "dy_reads"(const Op* op, uint32_t i)
     bint goes_over "dy_goes_over"(const Op* op, uint32_t i)
     bint reads_result "dy_reads_result"(const Op* op)
+    # end of functions
+
 
 # `in_place` of ops that pass their gradient on as it is.
 cdef enum:

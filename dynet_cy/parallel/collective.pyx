@@ -12,7 +12,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
 from dynet_cy.core.tensor cimport size_of
-from dynet_cy.core.threads cimport Unlocked, acquire_lock, release_lock
+from dynet_cy.core.threads cimport Unlocked, acquire_lock, now, release_lock
 from dynet_cy.execute.accumulation cimport gradient_hooks
 from dynet_cy.kernels.kernels cimport squares_of
 from dynet_cy.kernels.lazy_rows cimport are_states_behind
@@ -22,7 +22,6 @@ from dynet_cy.model.parameters cimport _Stored, settle
 from dynet_cy.train.host cimport squared_norm, sum_table
 from dynet_cy.train.interfaces cimport Backend, Reducer
 from dynet_cy.train.plan cimport FROZEN, MOVES, TrainerSettings, Update
-from dynet_cy.watch.instruments cimport now
 from dynet_cy.watch.timeline cimport EXCHANGE, begin_span, end_span
 
 from dynet_cy.parallel.communicator import ParallelError

@@ -22,8 +22,11 @@ from dynet_cy.memory.arena cimport ALIGN, Arena, Array, arena_offset, segment_of
 from dynet_cy.ops.registry cimport op_at
 
 cdef extern from "dynet_cy/liveness.h" nogil:
-    void add_hole "dy_add_hole"(const Arena* arena, Array* holes, void* p, size_t n)
+    # derived: functions of add_hole, drop_top_holes
+    void add_hole "dy_add_hole"(const Arena* arena, Array* holes, void* p, size_t bytes)
     void drop_top_holes "dy_drop_top_holes"(Arena* arena, Array* holes)
+    # end of functions
+
 
 cdef enum:
     SHARE_OF_HOLES = 4              # holes are compacted if they are more than the memory divided by this

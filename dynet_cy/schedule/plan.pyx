@@ -24,8 +24,10 @@ from dynet_cy.schedule.rewrite cimport (
 from dynet_cy.watch.timeline cimport SCHEDULING, begin_span, end_span
 
 cdef extern from "wanted.h" nogil:
+    # derived: functions of next_wanted, last_wanted
     uint32_t next_wanted "dy_next_wanted"(const uint8_t* state, uint32_t i, uint32_t end)
     uint32_t last_wanted "dy_last_wanted"(const uint8_t* state, uint32_t end)
+    # end of functions
 
 
 # ==== signature ===================================================================================

@@ -28,7 +28,9 @@ from dynet_cy.schedule.facts cimport NONE
 # of them fills the caches anyway.
 
 cdef extern from "wanted.h" nogil:
+    # derived: functions of next_wanted
     uint32_t next_wanted "dy_next_wanted"(const uint8_t* state, uint32_t i, uint32_t end)
+    # end of functions
 
 
 # ---- the table -------------------------------------------------------------------------

@@ -22,14 +22,13 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, realloc
 
 from dynet_cy.core.tensor cimport size_of
-from dynet_cy.core.threads cimport add_to
+from dynet_cy.core.threads cimport add_to, now
 from dynet_cy.execute.driver cimport end_passes_at
 from dynet_cy.graph.expressions cimport ComputationGraph, Expression, SharedRequests, compute_all, number_in
 from dynet_cy.graph.origin cimport current_scope, set_scope
 from dynet_cy.graph.structs cimport COMPUTED, Graph, Node, args_of, nodes_of, state_of
 from dynet_cy.kernels.kernels cimport DrawingItem, drawing_item
 from dynet_cy.memory.storage cimport guard
-from dynet_cy.watch.instruments cimport now
 
 from dynet_cy.core.items import check_no_table
 from dynet_cy.graph.expressions import cg
@@ -140,56 +139,13 @@ cdef SetParent set_parent = <SetParent>exported[7]
 cdef object GreenletExit = greenlet.GreenletExit
 
 
-cdef extern from *:
-    """
-    #ifdef __has_feature
-    #if __has_feature(address_sanitizer)
-    #define __SANITIZE_ADDRESS__ 1
-    #endif
-    #endif
-    #ifdef __SANITIZE_ADDRESS__
-    void __asan_handle_no_return(void);
-    #define dy_unpoison_stack() __asan_handle_no_return()
-    #else
-    #define dy_unpoison_stack() ((void)0)
-    #endif
-    """
+cdef extern from "fibers.h":
     # Clear the address sanitizer's record of the stack, because greenlet copies it and puts another one there.
     void unpoison_stack "dy_unpoison_stack"() noexcept
-
-
-cdef extern from *:
-    """
-    /* Python ends a daemon thread that asks for the GIL after the interpreter has begun to finalize: pthread_exit
-     * unwinds its stack.  A fiber's must not be unwound: below its first frame is other data of the thread
-     * since, and the frames of greenlet drop references, without the GIL.  So the thread stops here until the process
-     * has ended, as all such threads do from Python 3.14 on.  Files with this need -fexceptions. */
-    #include <unistd.h>
-    static void dy_stop_unwinding(int *inside) {
-        while (*inside)
-            pause();
-    }
-    static PyObject *dy_call_on_fiber(PyObject *(*loop)(PyObject *first), PyObject *first) {
-        __attribute__((cleanup(dy_stop_unwinding))) int inside = 1;
-        PyObject *result = loop(first);
-        inside = 0;
-        return result;
-    }
-
-    /* How many calls deep Python is in this greenlet, as it counts them for RecursionError. */
-    static int dy_recursion_depth(void) {
-        PyThreadState *state = PyThreadState_Get();
-    #if PY_VERSION_HEX >= 0x030C0000
-        return state->py_recursion_limit - state->py_recursion_remaining;
-    #elif PY_VERSION_HEX >= 0x030B0000
-        return state->recursion_limit - state->recursion_remaining;
-    #else
-        return state->recursion_depth;
-    #endif
-    }
-    """
     object call_on_fiber "dy_call_on_fiber"(object (*loop)(object first), object first)
-    int recursion_depth "dy_recursion_depth"() noexcept
+    # derived: functions of recursion_depth
+    int recursion_depth "dy_recursion_depth"()
+    # end of functions
     int Py_GetRecursionLimit() noexcept
 
 

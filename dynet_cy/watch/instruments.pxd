@@ -74,7 +74,6 @@ cdef enum:
 # The level; 0: nothing is measured.
 cdef Setting profiling
 
-cdef uint64_t now() noexcept nogil
 cdef void note(uint32_t op, int way, uint32_t nodes, uint64_t since) noexcept nogil
 # The same for a call of `count` nodes of a graph, from order[first] on, of which `nodes` ran; counted by line too.
 cdef void note_call(const Graph* g, uint32_t first, uint32_t count, int way, uint32_t nodes,

@@ -11,7 +11,7 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport INTEGERS, Dim, size_of, total_of
-from dynet_cy.core.threads cimport Number, Unlocked, acquire_lock, add_to, change, release_lock
+from dynet_cy.core.threads cimport Number, Unlocked, acquire_lock, add_to, change, now, release_lock
 from dynet_cy.graph.expressions cimport parameter_here
 from dynet_cy.graph.origin cimport (
     argument_names, current_line, describe_dim, made_at, origin_at, place_at, release_code, scope_at, source_of_node,
@@ -394,14 +394,6 @@ def is_checking() -> bool:
 #
 # Counts of nodes and calls, and the time they took, by operation and, if lines are recorded, by line.
 
-cdef extern from "<time.h>" nogil:
-    cdef struct timespec:
-        long tv_sec
-        long tv_nsec
-    int CLOCK_MONOTONIC
-    int clock_gettime(int clock, timespec* t)
-
-
 cdef enum:
     PLACES = MAX_OPS + 1            # the last one is for WEIGHT_GRADIENTS
 
@@ -472,13 +464,6 @@ cdef class _Requests:
 
 cdef dict requests = {}             # by the number of the line
 cdef Unlocked requests_lock
-
-
-cdef uint64_t now() noexcept nogil:
-    """Nanoseconds."""
-    cdef timespec t
-    clock_gettime(CLOCK_MONOTONIC, &t)
-    return <uint64_t>t.tv_sec * 1000000000 + <uint64_t>t.tv_nsec
 
 
 cdef void note_time(uint32_t op, int way, uint32_t nodes, uint64_t duration) noexcept nogil:

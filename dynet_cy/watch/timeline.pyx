@@ -12,39 +12,21 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport Dim, total_of
-from dynet_cy.core.threads cimport Unlocked, acquire_lock, release_lock
+from dynet_cy.core.threads cimport Unlocked, acquire_lock, now, release_lock
 from dynet_cy.graph.origin cimport making_since, origin_at, scope_at, time_making
 from dynet_cy.graph.structs cimport Graph, Node, args_of, nodes_of, order_of, origin_of
 from dynet_cy.ops.registry cimport op_at
 
 
-cdef extern from *:
-    """
-    #include <time.h>
-
-    static inline uint64_t dy_clock(void) {
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-    }
-
-    static uint32_t dy_threads = 0;
-    static _Thread_local uint32_t dy_thread = 0;
-
-    /* Threads are numbered from 1, in the order in which they note their first span. */
-    static inline uint32_t dy_number_of_thread(void) {
-        if (!dy_thread)
-            dy_thread = __atomic_add_fetch(&dy_threads, 1, __ATOMIC_RELAXED);
-        return dy_thread;
-    }
-
-    static _Thread_local uint64_t dy_seen_renewal = 0;
-    static _Thread_local uint32_t dy_seen_nodes = 0;
-    """
-    uint64_t clock "dy_clock"() noexcept nogil
-    uint32_t this_thread "dy_number_of_thread"() noexcept nogil
+cdef extern from "spans.h" nogil:
+    # derived: variables of seen_renewal, seen_nodes
     uint64_t seen_renewal "dy_seen_renewal"
     uint32_t seen_nodes "dy_seen_nodes"
+    # end of variables
+    # derived: functions of this_thread = dy_number_of_thread
+    uint32_t this_thread "dy_number_of_thread"()
+    # end of functions
+
 
 cdef enum:
     MOST_SPANS = 1 << 19            # about 130 MB; further spans are only counted
@@ -127,7 +109,7 @@ class Span(NamedTuple):
 
 
 cdef uint64_t begin_span() noexcept nogil:
-    return clock() if tracing else 0
+    return now() if tracing else 0
 
 
 cdef Noted* next_span(uint64_t begun, uint64_t ended) noexcept nogil:
@@ -155,7 +137,7 @@ cdef Noted* next_span(uint64_t begun, uint64_t ended) noexcept nogil:
 
 cdef void note_span(Kind kind, uint64_t begun, uint32_t nodes, uint32_t name) noexcept nogil:
     cdef Noted* s
-    cdef uint64_t ended = clock()
+    cdef uint64_t ended = now()
     if begun == 0 or not tracing:
         return
     pthread_mutex_lock(&lock)
@@ -180,7 +162,7 @@ cdef uint64_t begin_pass_span(const Graph* g) noexcept:
     seen_renewal = g.renewal
     seen_nodes = g.n_nodes
     note_span(MAKING, making_since(), made, 0)
-    return clock()
+    return now()
 
 
 cdef void span_of_call(const Graph* g, uint32_t first, uint32_t count, Kind kind, uint32_t nodes,

@@ -542,6 +542,9 @@ static inline int dy_play(dy_gpu *gpu, const dy_records *r) {
  * device. They return 0, or an error. */
 typedef int (*dy_gpu_forward)(dy_gpu *gpu, const dy_call *c);
 typedef int (*dy_gpu_backward)(dy_gpu *gpu, const dy_call *c, uint32_t i);
+/* Notes on the host what backward is about to change; c->items are on the device, `items` on the host.  The lock of the
+ * parameter is held. */
+typedef void (*dy_note)(const dy_call *c, const uint32_t *items);
 
 typedef struct {
     dy_needs *needs;            /* on GPUs; `saved` is that of the CPU unless set.  `factors` launches nothing */
@@ -549,9 +552,7 @@ typedef struct {
     dy_gpu_backward backward;
     dy_gpu_forward begin_backward;  /* NULL, or: runs once per call, before `backward` for any of its arguments */
     dy_saved prepared;          /* NULL: none.  Floats in c->work that last from begin_backward to the last `backward` */
-    /* NULL, or: notes on the host what backward is about to change; c->items are on the device, `items` on the host.
-     * The lock of the parameter is held. */
-    void (*note)(const dy_call *c, const uint32_t *items);
+    dy_note note;               /* NULL: nothing is noted */
     uint64_t modules;           /* bits: the modules that its kernels are in */
     /* NULL, or: loads kernels of its own, which are in no module, on a device, before its first forward there; returns an
      * exception, a new reference, or NULL. */

@@ -95,15 +95,21 @@ typedef struct {
  * factors of many calls and multiplies once. */
 typedef void (*dy_factors_of)(const dy_call *c, uint32_t i, dy_factors *f);
 
+/* The number of which the gradients of all arguments are dy times. */
+typedef float (*dy_spread)(const dy_call *c);
+/* Where the gradient of argument i already is, or NULL. */
+typedef float *(*dy_same)(const dy_call *c, uint32_t i);
+/* Whether y is its arguments, as they lie in memory, one after the other. */
+typedef int (*dy_is_laid)(const dy_dim *y, const dy_attr *attrs);
+
 /* The needs of an op before it is called, for the walk over batches. */
 typedef struct {
     dy_saved saved;             /* NULL: none */
     dy_work work;               /* NULL: none */
     dy_factors_of factors;      /* NULL: gradients are not products */
-    float (*spread)(const dy_call *c);              /* NULL, or: gradients of all arguments are dy times this number */
-    float *(*same)(const dy_call *c, uint32_t i);   /* NULL, or: where the gradient of argument i already is, or NULL */
-    /* NULL, or: whether y is its arguments, as they lie in memory, one after the other. */
-    int (*laid)(const dy_dim *y, const dy_attr *attrs);
+    dy_spread spread;           /* NULL: gradients are not multiples of dy */
+    dy_same same;               /* NULL: they are nowhere yet */
+    dy_is_laid laid;            /* NULL: it never is */
     uint8_t assigns;            /* backward follows c->accumulate; else it always adds */
     uint8_t lists;              /* DY_LIST arguments are read as lists; else they are concatenated */
 } dy_needs;
