@@ -245,6 +245,23 @@ def test_declarations_of_headers(derive: dict[str, Any], tmp_path: Path, asked: 
         structs.header.cache_clear()
 
 
+def test_arguments_have_the_text_of_their_name(derive: dict[str, Any]) -> None:
+    """Beginning with the same word, and up to what is the entry's own; other entries stay."""
+    module = sys.modules["derive_arguments"]
+    texts = {"size": "length of a vector", "a, b": "decay of means", "m": "the model."}
+    for old, new in {
+        "size: length, in floats (default: 3)": "size: length of a vector (default: 3)",
+        "size: length. Default: 3": "size: length of a vector. Default: 3",
+        "size: length; 0 for none": "size: length of a vector; 0 for none",
+        "size: see `other`": "size: see `other`",
+        "a, b: decay, of g\n            and g²": "a, b: decay of means",
+        "m: the collection.": "m: the model.",
+        "c: decay": "c: decay",
+    }.items():
+        text = f"        {old}\n"
+        assert module.ENTRY.sub(lambda match: module.with_text(match, texts), text) == f"        {new}\n", old
+
+
 def test_structs_shared_with_gpus_stand_once() -> None:
     """They are declared once, in a header for both sides, with their size."""
     for header in sorted((ROOT / "include" / "dynet_cy").glob("gpu_*.h")):

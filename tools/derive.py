@@ -26,6 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for runpy, which runs this file without its folder
 
+from derive_arguments import arguments
 from derive_launches import launches
 from derive_notebook import notebook
 from derive_structs import declarations
@@ -555,6 +556,7 @@ def main(check: bool) -> list[str]:
         equivalents,
         known_differences,
         notebooks,
+        arguments,
     ):
         for path, text in list(step()):
             if not path.exists() or path.read_text(encoding="utf-8") != text:

@@ -157,7 +157,7 @@ class GRU(_Recurrent):
         model: where the parameters go
         layers: number of layers
         bidirectional: whether a second network reads backwards; its outputs come below those of the first one
-        dropout: the rate of `set_dropout` of the builder
+        dropout: the rate of `set_dropout`: inputs and states of all layers, with the same mask at all positions
         checkpoint: which states are kept for backward, as the attribute of this name of builders says (default: all)
         init: "pytorch" for the initial values of PyTorch; see `Layer.initialize`. Default: that of the builder
 
@@ -187,7 +187,7 @@ class RNN(_Recurrent):
         model: where the parameters go
         layers: number of layers
         bidirectional: whether a second network reads backwards; its outputs come below those of the first one
-        dropout: the rate of `set_dropout` of the builder
+        dropout: the rate of `set_dropout`: inputs and states of all layers, with the same mask at all positions
         checkpoint: which states are kept for backward, as the attribute of this name of builders says (default: all)
         init: "pytorch" for the initial values of PyTorch; see `Layer.initialize`. Default: that of the builder
 

@@ -351,7 +351,7 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
 
         Args:
             x: the input, of shape ``{input_dim}``.
-            update: whether the weights get gradients (default: yes).
+            update: whether gradients reach the parameters (default: yes).
 
         Example:
             >>> with open("clusters", "w") as file:
@@ -394,7 +394,7 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
         Args:
             x: the input, of shape ``{input_dim}``.
             classid: the number of the cluster.
-            update: whether the weights get gradients (default: yes).
+            update: whether gradients reach the parameters (default: yes).
 
         Example:
             >>> with open("clusters", "w") as file:
@@ -463,7 +463,7 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
 
         Args:
             x: the input, of shape ``{input_dim}``.
-            update: whether the weights get gradients (default: yes).
+            update: whether gradients reach the parameters (default: yes).
 
         Example:
             >>> with open("clusters", "w") as file:

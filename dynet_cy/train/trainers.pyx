@@ -232,8 +232,8 @@ class AdadeltaTrainer(Trainer):
 
     Args:
         m: the ParameterCollection to train.
-        eps: keeps divisors from zero (default: 1e-6).
-        rho: decay of the means of squares (default: 0.95).
+        eps: keeps the divisor from zero (default: 1e-6).
+        rho: decay of the mean of squares (default: 0.95).
 
     Example:
         >>> w = model.add_parameters(2, init=1.0)
