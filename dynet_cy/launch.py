@@ -70,21 +70,7 @@ def parser() -> argparse.ArgumentParser:
         help="end the job when others have waited this long for a process that is idle, or ten times as long for "
         "one that is computing; 0: never; default 60",
     )
-    made.add_argument(
-        "--max-restarts",
-        type=_restarts,
-        default=0,
-        metavar="N",
-        help="restart the job when a process fails or is killed, at most N times, but not when it fails again at "
-        "the same place; the program resumes from its last checkpoint if it loads that; default 0",
-    )
-    made.add_argument(
-        "--restart-delay",
-        type=_seconds,
-        default=1.0,
-        metavar="SECONDS",
-        help="how long to wait before the first restart; doubled for each later one, up to 60; default 1",
-    )
+    _add_restarts(made)
     made.add_argument(
         "--log-dir",
         metavar="FOLDER",
@@ -112,6 +98,24 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("command", nargs=argparse.REMAINDER, metavar="ARGS", help="the program and its arguments")
     return made
+
+
+def _add_restarts(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--max-restarts",
+        type=_restarts,
+        default=0,
+        metavar="N",
+        help="restart the job when a process fails or is killed, at most N times, but not when it fails again at "
+        "the same place; the program resumes from its last checkpoint if it loads that; default 0",
+    )
+    made.add_argument(
+        "--restart-delay",
+        type=_seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="how long to wait before the first restart; doubled for each later one, up to 60; default 1",
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -440,6 +440,24 @@ cdef inline void mark_live(const Graph* g, uint32_t node) noexcept nogil:
         state_of(g)[node] |= LIVE
 
 
+cdef CellBackward* write_lines(CellBackward* x, CellBackward* one, const Node* h, size_t before) noexcept nogil:
+    """Write a line for each batch element of a cell; returns the place after them.  `before`: the step of its state."""
+    cdef size_t size = size_of(&h.dim)
+    for _ in range(h.dim.bd):
+        x[0] = one[0]
+        x += 1
+        one.c += size
+        one.gates += 4 * size
+        one.before += before
+        if one.dy != NULL:
+            one.dy += size
+        one.dc += size
+        one.dgates += 4 * size
+        if one.dbefore != NULL:
+            one.dbefore += size
+    return x
+
+
 cdef int list_cells_back(Walk* w, const Batch* batch) noexcept nogil:
     """List the backward of a cell, and mark the gradients that it computes."""
     cdef Graph* g = w.g
@@ -498,18 +516,7 @@ cdef int list_cells_back(Walk* w, const Batch* batch) noexcept nogil:
         elif pass_apart(w, of_before, c, &one):
             return -1
         s.cell_of[of_before] = batch.cell
-        for _ in range(h.dim.bd):
-            x[0] = one
-            x += 1
-            one.c += size
-            one.gates += 4 * size
-            one.before += stride_of(before)
-            if one.dy != NULL:
-                one.dy += size
-            one.dc += size
-            one.dgates += 4 * size
-            if one.dbefore != NULL:
-                one.dbefore += size
+        x = write_lines(x, &one, h, stride_of(before))
         dy += size * h.dim.bd
         mark_live(g, of_c)
         mark_live(g, of_gates)

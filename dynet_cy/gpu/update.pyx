@@ -401,20 +401,10 @@ def update(Plan plan not None, Clipping clipping: Clipping | None, list rates: l
     cdef Update* u = &plan.u
     cdef uint32_t g, n_groups = u.n_groups
     cdef Work w
-    cdef LazyTable* one
-    cdef Limits limit
     cdef _Stored x
     cdef Storage storage
-    cdef Gpu* gpu
-    cdef Plane plane
-    cdef float* values
-    cdef float* grads
-    cdef float* s[3]
-    cdef unsigned wide = 0, high = 0
     cdef Py_ssize_t i
-    cdef Address base
-    cdef void* clip = <void*><uintptr_t>clipping.device_ptr if clipping is not None else NULL
-    cdef int k, error
+    cdef int k
     cdef list stored = [plan.stored[i] for i in range(u.n) if u.roles[i] != FROZEN], locked = []
     if not stored:
         return
@@ -430,14 +420,6 @@ def update(Plan plan not None, Clipping clipping: Clipping | None, list rates: l
             raise MemoryError("the tables of parameters to update")
         x = stored[0]
         storage = x.storage
-        gpu = gpu_at(storage.device - 1)
-        values = storage.values.device_base()
-        grads = storage.grads.device_base()
-        for k in range(3):
-            s[k] = NULL
-            if k < len(plan.planes):
-                plane = plan.planes[k]
-                s[k] = plane.device_base()
         for g in range(n_groups):
             set_group(&w, g, &u.settings[g], rates)
             u.settings[g].decoupled = w.parts[g].h.decoupled        # not 0 if any of the rates is not
@@ -446,66 +428,19 @@ def update(Plan plan not None, Clipping clipping: Clipping | None, list rates: l
             locked.append(x)
         for i in range(u.n):
             if u.roles[i] != FROZEN:
-                add_entry(&w, u, i, clip != NULL)
+                add_entry(&w, u, i, clipping is not None)
         for g in range(n_groups):
             for k in range(4):
                 add_range(&w, (<Table*>&w.parts[g])[k].segments, (<Table*>&w.parts[g])[k].n * sizeof(Segment))
-        if w.bytes or w.n_lazy or clip != NULL:
-            if clip != NULL:
-                add_range(&w, w.limits, n_groups * sizeof(Group))
-                add_range(&w, w.rates, n_groups * w.n_rates * sizeof(Rates))
-                for g in range(n_groups):
-                    grid_of(gpu, &w.parts[g].normed, &wide, &high)
-                    w.limits[g].first_sum = w.n_sums
-                    w.limits[g].sums = wide * high
-                    w.n_sums += wide * high
-            for g in range(w.n_lazy):
-                one = &w.lazy[g]
-                one.rows = w.ranges + w.n_ranges
-                add_range(&w, one.p.touched, one.p.n_touched * sizeof(uint32_t))
-            w.chosen = w.bytes
-            w.totals = w.chosen + (n_groups * sizeof(Chosen) + 15) // 16 * 16
-            w.sums = w.totals + n_groups * sizeof(double)
-            ready(gpu, w.sums + w.n_sums * sizeof(double))
-            base = arenas[gpu.number].base
-            for g in range(w.n_ranges):
-                w.ranges[g].device_ptr += base
-            w.chosen += base
-            w.totals += base
-            w.sums += base
-            limit.scale = u.scale
-            limit.groups = n_groups
-            limit.rates = w.n_rates
-            limit.skips = u.skips
-            if clip != NULL:
+        if w.bytes or w.n_lazy or clipping is not None:
+            if clipping is not None:
                 clipping.stored = stored
-                clipping.under_way = True
-            with nogil:
-                if not enter(gpu) and not send_ranges(gpu, w.ranges, w.n_ranges):
-                    if clip != NULL:
-                        limit.known = clipping.known
-                        clipping.asked += 1
-                        clip_groups(gpu, &w, &limit, grads, clip)
-                    for g in range(w.n_lazy):
-                        catch_up(gpu, &w.lazy[g], s, clip)
-                    for g in range(n_groups):
-                        run_part(gpu, &w.parts[g], w.ranges + 4 * g, u.rule, values, grads, s,
-                                 chosen_of(&w, g, clip), clip, u.skips)
-                    for g in range(w.n_lazy):
-                        one = &w.lazy[g]
-                        if one.notes:
-                            defer_update(gpu, one.p, &w.parts[one.group].h, chosen_of(&w, one.group, clip), clip)
-                    if clip != NULL:
-                        fetch_bytes(gpu, clipping.host_ptr, clipping.device_ptr, sizeof(Clip))
-                error = leave(gpu)
-            if error:
-                raise_error(gpu, error)
+            run_on_device(plan, &w, storage, clipping)
         for g in range(w.n_lazy):
-            one = &w.lazy[g]
-            if one.notes:
-                one.p.lazy.n += 1
-            elif one.all:
-                one.p.lazy.n = 0
+            if w.lazy[g].notes:
+                w.lazy[g].p.lazy.n += 1
+            elif w.lazy[g].all:
+                w.lazy[g].p.lazy.n = 0
         for i in range(u.n):
             if u.roles[i] == MOVES:
                 forget_gradient(u.entries[i])
@@ -514,6 +449,85 @@ def update(Plan plan not None, Clipping clipping: Clipping | None, list rates: l
         for x in locked:
             pthread_mutex_unlock(&x.p.lock)
         free_work(&w, n_groups)
+
+
+cdef int lay_out(Work* w, Gpu* gpu, uint32_t n_groups, bint clips) except -1:
+    """Give the tables of an update, and what the device computes for it, places in the memory of the device."""
+    cdef unsigned wide = 0, high = 0
+    cdef LazyTable* one
+    cdef Address base
+    cdef uint32_t g
+    if clips:
+        add_range(w, w.limits, n_groups * sizeof(Group))
+        add_range(w, w.rates, n_groups * w.n_rates * sizeof(Rates))
+        for g in range(n_groups):
+            grid_of(gpu, &w.parts[g].normed, &wide, &high)
+            w.limits[g].first_sum = w.n_sums
+            w.limits[g].sums = wide * high
+            w.n_sums += wide * high
+    for g in range(w.n_lazy):
+        one = &w.lazy[g]
+        one.rows = w.ranges + w.n_ranges
+        add_range(w, one.p.touched, one.p.n_touched * sizeof(uint32_t))
+    w.chosen = w.bytes
+    w.totals = w.chosen + (n_groups * sizeof(Chosen) + 15) // 16 * 16
+    w.sums = w.totals + n_groups * sizeof(double)
+    ready(gpu, w.sums + w.n_sums * sizeof(double))
+    base = arenas[gpu.number].base
+    for g in range(w.n_ranges):
+        w.ranges[g].device_ptr += base
+    w.chosen += base
+    w.totals += base
+    w.sums += base
+    return 0
+
+
+cdef int run_on_device(Plan plan, Work* w, Storage storage, Clipping clipping) except -1:
+    """Send the tables of an update and launch it: norms, updates that rows are missing, the groups, further ones."""
+    cdef Update* u = &plan.u
+    cdef uint32_t g, n_groups = u.n_groups
+    cdef Gpu* gpu = gpu_at(storage.device - 1)
+    cdef float* values = storage.values.device_base()
+    cdef float* grads = storage.grads.device_base()
+    cdef float* s[3]
+    cdef Plane plane
+    cdef LazyTable* one
+    cdef Limits limit
+    cdef void* clip = <void*><uintptr_t>clipping.device_ptr if clipping is not None else NULL
+    cdef int k, error
+    lay_out(w, gpu, n_groups, clip != NULL)
+    for k in range(3):
+        s[k] = NULL
+        if k < len(plan.planes):
+            plane = plan.planes[k]
+            s[k] = plane.device_base()
+    limit.scale = u.scale
+    limit.groups = n_groups
+    limit.rates = w.n_rates
+    limit.skips = u.skips
+    if clip != NULL:
+        clipping.under_way = True
+    with nogil:
+        if not enter(gpu) and not send_ranges(gpu, w.ranges, w.n_ranges):
+            if clip != NULL:
+                limit.known = clipping.known
+                clipping.asked += 1
+                clip_groups(gpu, w, &limit, grads, clip)
+            for g in range(w.n_lazy):
+                catch_up(gpu, &w.lazy[g], s, clip)
+            for g in range(n_groups):
+                run_part(gpu, &w.parts[g], w.ranges + 4 * g, u.rule, values, grads, s, chosen_of(w, g, clip), clip,
+                         u.skips)
+            for g in range(w.n_lazy):
+                one = &w.lazy[g]
+                if one.notes:
+                    defer_update(gpu, one.p, &w.parts[one.group].h, chosen_of(w, one.group, clip), clip)
+            if clip != NULL:
+                fetch_bytes(gpu, clipping.host_ptr, clipping.device_ptr, sizeof(Clip))
+        error = leave(gpu)
+    if error:
+        raise_error(gpu, error)
+    return 0
 
 
 cdef void* chosen_of(const Work* w, uint32_t g, const void* clip) noexcept nogil:

@@ -310,11 +310,7 @@ cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t 
         for i in range(n):
             own_args[i] = args[i]
     if op.random:
-        for i in range(node.dim.bd):
-            items[i * DRAW_WORDS] = g.draws + i
-            items[i * DRAW_WORDS + 1] = <uint32_t>g.draw_key
-            items[i * DRAW_WORDS + 2] = <uint32_t>(g.draw_key >> 32)
-        g.draws += node.dim.bd
+        number_draws(g, node.dim.bd, items)
     elif n_items:
         i = 0
         while i < n_items:                          # range() with a variable step would call Python
@@ -337,15 +333,31 @@ cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t 
     g.nodes.top += sizeof(Node)
     let_go(table, g.slot)
     if g.immediate and not state[0] & COMPUTED:
-        try:
-            engine().forward(g, &i, 1, 0)
-        except Exception:
-            hold(table, g.slot)
-            g.n_nodes -= 1
-            truncate_nodes(g, nodes_top, args_top, items_top)
-            let_go(table, g.slot)
-            raise
+        run_at_once(g, i, nodes_top, args_top, items_top)
     return i
+
+
+cdef void number_draws(Graph* g, uint32_t bd, uint32_t* items) noexcept:
+    """Write the items of a random node: the number of the draw, and a key, of each batch element."""
+    cdef uint32_t i
+    for i in range(bd):
+        items[i * DRAW_WORDS] = g.draws + i
+        items[i * DRAW_WORDS + 1] = <uint32_t>g.draw_key
+        items[i * DRAW_WORDS + 2] = <uint32_t>(g.draw_key >> 32)
+    g.draws += bd
+
+
+cdef int run_at_once(Graph* g, uint32_t i, size_t nodes_top, size_t args_top, size_t items_top) except -1:
+    """Compute the last node; the graph loses it, down to the tops of its arrays before, if that fails."""
+    try:
+        engine().forward(g, &i, 1, 0)
+    except Exception:
+        hold(table, g.slot)
+        g.n_nodes -= 1
+        truncate_nodes(g, nodes_top, args_top, items_top)
+        let_go(table, g.slot)
+        raise
+    return 0
 
 
 cdef void note_origin(Graph* g, uint32_t origin) noexcept:

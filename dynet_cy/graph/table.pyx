@@ -506,20 +506,14 @@ cdef uint32_t* compact_nodes(Graph* g, Renumber renumber) noexcept:
     Returns the new number of each node, or 0xFFFFFFFF for a dropped one, in memory that the caller frees; NULL if
     nothing was done.
     """
-    cdef Node* nodes = nodes_of(g)
-    cdef Batch* batches = batches_of(g)
     cdef Use* uses = uses_of(g)
     cdef uint8_t* state = state_of(g)
-    cdef uint32_t* args = <uint32_t*>g.args.base
-    cdef uint32_t* items = <uint32_t*>g.items.base
     cdef uint32_t* numbers
-    cdef uint32_t i, k, b, n_live = 0, n_args = 0, n_items = 0, n, own
-    cdef Node* x
+    cdef uint32_t i, k, n_live = 0, n_args = 0, n_items = 0
     for k in range(g.n_nodes):
         i = g.n_nodes - 1 - k               # users of a node have greater numbers
         drop_unneeded(g, i)                 # its expression was deleted while the graph ran
         n_live += not state[i] & DROPPED
-    k = 0
     g.compact_at = max(LEAST_TO_COMPACT, 2 * n_live)
     if g.n_nodes < g.compact_at or epochs_left(g) == 0:
         return NULL
@@ -527,40 +521,13 @@ cdef uint32_t* compact_nodes(Graph* g, Renumber renumber) noexcept:
     if numbers == NULL:
         return NULL                         # it may succeed next time
     next_epoch(g)
-    for b in range(g.n_batches):
-        batches[b].first = k                # reused for the batch's new number: `first` is not needed again
-        k += batches[b].live != 0
-    for i in range(g.n_nodes):
-        if not state[i] & DROPPED and nodes[i].batch != NO_BATCH:
-            nodes[i].batch = batches[nodes[i].batch].first
-    k = 0
-    for b in range(g.n_batches):
-        if batches[b].live:
-            batches[k] = batches[b]
-            batches[k].first = batches[k].count = 0
-            k += 1
-    g.n_batches = k
-    g.n_order = 0
-    array_rewind(&g.batches, k * sizeof(Batch))
-    array_rewind(&g.order, 0)
+    compact_batches(g)
     k = 0
     for i in range(g.n_nodes):
         if state[i] & DROPPED:
             numbers[i] = <uint32_t>-1
             continue
-        x = &nodes[k]
-        x[0] = nodes[i]
-        if state[i] & COMPUTED:             # its arguments may have been dropped
-            x.nargs = x.item_count = 0
-        for n in range(x.nargs):
-            args[n_args + n] = numbers[args[x.args + n]]
-        x.args = n_args
-        n_args += x.nargs
-        own = x.item_count * x.dim.bd
-        for n in range(own):
-            items[n_items + n] = items[x.items + n]
-        x.items = n_items
-        n_items += own
+        move_node(g, i, k, numbers, &n_args, &n_items)
         state[k] = state[i]
         uses[k] = uses[i]
         if g.multi_device:
@@ -576,6 +543,50 @@ cdef uint32_t* compact_nodes(Graph* g, Renumber renumber) noexcept:
     g.n_nodes = k
     truncate_nodes(g, k * sizeof(Node), n_args * sizeof(uint32_t), n_items * sizeof(uint32_t))
     return numbers
+
+
+cdef void compact_batches(Graph* g) noexcept:
+    """Renumber the batches that have live nodes."""
+    cdef Node* nodes = nodes_of(g)
+    cdef Batch* batches = batches_of(g)
+    cdef uint32_t i, b, k = 0
+    for b in range(g.n_batches):
+        batches[b].first = k                # reused for the batch's new number: `first` is not needed again
+        k += batches[b].live != 0
+    for i in range(g.n_nodes):
+        if not state_of(g)[i] & DROPPED and nodes[i].batch != NO_BATCH:
+            nodes[i].batch = batches[nodes[i].batch].first
+    k = 0
+    for b in range(g.n_batches):
+        if batches[b].live:
+            batches[k] = batches[b]
+            batches[k].first = batches[k].count = 0
+            k += 1
+    g.n_batches = k
+    g.n_order = 0
+    array_rewind(&g.batches, k * sizeof(Batch))
+    array_rewind(&g.order, 0)
+
+
+cdef void move_node(Graph* g, uint32_t i, uint32_t to, const uint32_t* numbers, uint32_t* n_args,
+                    uint32_t* n_items) noexcept:
+    """Give a node another number, and its arguments and items the places after those of the nodes before it."""
+    cdef uint32_t* args = <uint32_t*>g.args.base
+    cdef uint32_t* items = <uint32_t*>g.items.base
+    cdef Node* x = nodes_of(g) + to
+    cdef uint32_t n, own
+    x[0] = nodes_of(g)[i]
+    if state_of(g)[i] & COMPUTED:               # its arguments may have been dropped
+        x.nargs = x.item_count = 0
+    for n in range(x.nargs):
+        args[n_args[0] + n] = numbers[args[x.args + n]]
+    x.args = n_args[0]
+    n_args[0] += x.nargs
+    own = x.item_count * x.dim.bd
+    for n in range(own):
+        items[n_items[0] + n] = items[x.items + n]
+    x.items = n_items[0]
+    n_items[0] += own
 
 
 cdef uint64_t epochs_left(const Graph* g) noexcept:

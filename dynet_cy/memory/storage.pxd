@@ -267,6 +267,7 @@ cdef class Storage:
     cdef Param* add(self, const Dim* dim, uint32_t rows, str name) except NULL
     cdef Param* new_entry(self, uint32_t rows, str name) except NULL
     cdef void place(self, Param* p) noexcept
+    cdef int check_free(self) except -1
     cdef void adopt(self, Param* p) noexcept
     cdef int zero(self, Plane plane) except -1
     cdef void enlist(self) noexcept

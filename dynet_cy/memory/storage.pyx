@@ -770,13 +770,8 @@ cdef class Storage:
         cdef size_t begin = self.top, top = self.top + other.top
         cdef list states = other.planes[2:], new = []
         see_whole()
-        for storage in (self, other):
-            if (<Storage>storage).device or (<Storage>storage).other_devices:
-                raise RuntimeError("parameters on devices cannot be held together with those of another model: make "
-                                   "both in one ParameterCollection")
-            if any([(<Plane>own).held is not None for own in (<Storage>storage).planes]):
-                raise RuntimeError("parameters that processes share cannot be held together with those of another "
-                                   "model: join the layers before training begins")
+        self.check_free()
+        other.check_free()
         if any([(<Plane>own).lent for own in other.planes]):
             raise BufferError("the values of parameters cannot move while arrays of others share them (DLPack); "
                               "delete these arrays first")
@@ -824,6 +819,16 @@ cdef class Storage:
         other.top = 0
         other.planes = other.planes[:2]
         other.follower = self
+
+    cdef int check_free(self) except -1:
+        """Raise an error if these parameters cannot be held together with others."""
+        if self.device or self.other_devices:
+            raise RuntimeError("parameters on devices cannot be held together with those of another model: make "
+                               "both in one ParameterCollection")
+        if any([(<Plane>own).held is not None for own in self.planes]):
+            raise RuntimeError("parameters that processes share cannot be held together with those of another "
+                               "model: join the layers before training begins")
+        return 0
 
     cdef void adopt(self, Param* p) noexcept:
         """Let an entry refer to this storage."""

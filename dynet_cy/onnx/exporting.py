@@ -123,26 +123,11 @@ def _model(
 
     traced = trace(with_columns if parts else function, own, *between, _refuse)
     w = Writer(onnx, traced, batch)
-    types = onnx.TensorProto
-    each = batch is not None
-    graph_inputs = []
-    for name, x in own.items():
-        w.unique(name)
-        shape: list[Any] = [*([batch] if each else []), *reversed(x.shape)]
-        is_index = isinstance(x, Indices)
-        if name not in parts:
-            kind = types.INT64 if is_index else types.FLOAT
-            graph_inputs.append(onnx.helper.make_tensor_value_info(name, kind, shape))
-        for place, axis in enumerate(reversed(x.shape)):
-            if isinstance(axis, str):
-                w.source(axis, name, place + each)
-        if each:
-            w.source(EXAMPLES, name, 0)
-        if is_index:  # a list for each example, even for a single number
-            w.indices[name if x.shape else w.add("Unsqueeze", name, w.ints(-1))] = traced.indices[name]
+    described = {name: _add_input(w, onnx, name, x, batch, traced) for name, x in own.items()}
+    graph_inputs = [info for name, info in described.items() if name not in parts]
     for named, its in lengths.items():
         w.lengths[named] = w.unique(its)
-        graph_inputs.append(onnx.helper.make_tensor_value_info(its, types.INT64, [batch]))
+        graph_inputs.append(onnx.helper.make_tensor_value_info(its, onnx.TensorProto.INT64, [batch]))
     for part in parts.values():
         for its in part.model.graph.input:
             w.unique(its.name)
@@ -164,6 +149,23 @@ def _model(
         producer_version=__version__,
     )
     return made, w.bytes
+
+
+def _add_input(w: Writer, onnx: Any, name: str, x: Input, batch: str | int | None, traced: Any) -> Any:
+    """Note where the sizes of an input are found, and describe it."""
+    types = onnx.TensorProto
+    each = batch is not None
+    w.unique(name)
+    is_index = isinstance(x, Indices)
+    shape: list[Any] = [*([batch] if each else []), *reversed(x.shape)]
+    for place, axis in enumerate(reversed(x.shape)):
+        if isinstance(axis, str):
+            w.source(axis, name, place + each)
+    if each:
+        w.source(EXAMPLES, name, 0)
+    if is_index:  # a list for each example, even for a single number
+        w.indices[name if x.shape else w.add("Unsqueeze", name, w.ints(-1))] = traced.indices[name]
+    return onnx.helper.make_tensor_value_info(name, types.INT64 if is_index else types.FLOAT, shape)
 
 
 def _check(

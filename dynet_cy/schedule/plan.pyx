@@ -1315,6 +1315,37 @@ cdef uint32_t first_feeder(const Agenda* a, const PlanWork* w) noexcept nogil:
         best = found
 
 
+cdef uint32_t* list_users(Graph* g, const PlanWork* w, uint32_t lowest, uint32_t* users,
+                          uint32_t n_edges) noexcept nogil:
+    """List the users of each wanted node, in ascending order; NULL: there is no memory.
+
+    Args:
+        users: how many each node has; set to where they begin in the list.
+        n_edges: how many there are.
+    """
+    cdef const uint8_t* state = state_of(g)
+    cdef uint32_t* user = <uint32_t*>allocate(g, n_edges * sizeof(uint32_t))
+    cdef const uint32_t* args
+    cdef const Node* x
+    cdef uint32_t i, k, a, n = 0
+    if user == NULL:
+        return NULL
+    for i in range(w.span + 1):
+        n += users[i]
+        users[i] = n
+    for i in range(w.span - 1, -1, -1):         # backwards, so that the lists end up in ascending order
+        if not state[lowest + i] & WANTED:
+            continue
+        x = nodes_of(g) + lowest + i
+        args = args_of(g, x)
+        for k in range(x.nargs):
+            a = args[k]
+            if state[a] & WANTED:
+                users[a - lowest] -= 1
+                user[users[a - lowest]] = i
+    return user
+
+
 cdef int run_agenda(Graph* g, PlanWork* w, uint32_t lowest, uint32_t count, Interrupts* s) noexcept nogil:
     cdef uint8_t* state = state_of(g)
     cdef Queue* queues = open_queues(g, w)
@@ -1358,23 +1389,9 @@ cdef int run_agenda(Graph* g, PlanWork* w, uint32_t lowest, uint32_t count, Inte
                 waits[i] += 1
                 n_edges += 1
         q.chained |= behind[i] >> (w.queue[i] & 63) & 1
-    user = <uint32_t*>allocate(g, n_edges * sizeof(uint32_t))
+    user = list_users(g, w, lowest, users, n_edges)
     if user == NULL:
         return -1
-    n_edges = 0
-    for i in range(w.span + 1):
-        n_edges += users[i]
-        users[i] = n_edges
-    for i in range(w.span - 1, -1, -1):         # backwards, so that the lists end up in ascending order
-        if not state[lowest + i] & WANTED:
-            continue
-        x = nodes_of(g) + lowest + i
-        args = args_of(g, x)
-        for k in range(x.nargs):
-            a = args[k]
-            if state[a] & WANTED:
-                users[a - lowest] -= 1
-                user[users[a - lowest]] = i
     for i in range(w.span):
         if state[lowest + i] & WANTED and waits[i] == 0:
             make_ready(&agenda, w, i)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dynet_cy.serving.server import ServerFull, ServerStatistics
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
 
 __all__ = ["BadRequest", "Limits", "application"]
 
@@ -87,8 +91,8 @@ def application(
     from starlette.concurrency import run_in_threadpool
     from starlette.exceptions import HTTPException
     from starlette.middleware import Middleware
-    from starlette.requests import ClientDisconnect, Request
-    from starlette.responses import JSONResponse, PlainTextResponse, Response
+    from starlette.requests import ClientDisconnect
+    from starlette.responses import JSONResponse, PlainTextResponse
     from starlette.routing import Route
 
     most = Limits() if limits is None else limits
@@ -97,36 +101,8 @@ def application(
             raise ValueError(f"application: limits: {which} must be greater than 0, not {limit!r}")
     loading = False
 
-    def error(status: int, message: object) -> Response:
-        # What is left of the request is not read, so the connection cannot be used again.
-        headers = {"connection": "close"} if status in (408, 413) else {"retry-after": "1"} if status == 503 else None
-        return JSONResponse({"error": str(message)}, status, headers)
-
-    async def text_of(request: Request) -> str:
-        found = bytearray()
-        async for part in request.stream():
-            found += part
-            if len(found) > most.body_bytes:
-                raise HTTPException(413, _too_large(most))
-        return found.decode(errors="replace")
-
     async def answered(request: Request) -> Response:
-        try:
-            text = await asyncio.wait_for(text_of(request), most.body_seconds)
-        except asyncio.TimeoutError:
-            return error(408, f"the body was not complete after {most.body_seconds:g} s")
-        try:
-            found = await asyncio.wait_for(_awaited(answer(text)), most.answer_seconds)
-        except BadRequest as reason:
-            return error(400, reason)
-        except ServerFull:
-            return error(503, "too many requests wait already")
-        except (TimeoutError, asyncio.TimeoutError):
-            return error(504, "no answer in time")
-        try:
-            return JSONResponse(found)
-        except (TypeError, ValueError, RecursionError) as reason:
-            return error(500, f"JSON cannot hold the answer: {reason}")
+        return await _answered(request, answer, most)
 
     async def told(_: Request) -> Response:
         numbers = statistics()._asdict()
@@ -138,27 +114,27 @@ def application(
     async def reloaded(_: Request) -> Response:
         nonlocal loading
         if loading:
-            return error(503, "the model is being loaded already")
+            return _error(503, "the model is being loaded already")
         loading = True
         try:
             await run_in_threadpool(reload)  # other requests go on
         except (OSError, ValueError) as reason:
-            return error(500, reason)
+            return _error(500, reason)
         finally:
             loading = False
         return JSONResponse({})
 
     async def refused(_: Request, reason: Exception) -> Response:
         assert isinstance(reason, HTTPException)
-        found = error(reason.status_code, reason.detail)
+        found = _error(reason.status_code, reason.detail)
         found.headers.update(reason.headers or {})
         return found
 
     async def failed(_: Request, reason: Exception) -> Response:
-        return error(500, f"{type(reason).__name__} in the service")
+        return _error(500, f"{type(reason).__name__} in the service")
 
     async def left(_: Request, reason: Exception) -> Response:
-        return error(400, "the client has left")  # nobody reads it
+        return _error(400, "the client has left")  # nobody reads it
 
     return Starlette(
         routes=[
@@ -167,9 +143,49 @@ def application(
             Route("/metrics", metrics),
             Route("/reload", reloaded, methods=["POST"]),
         ],
-        middleware=[Middleware(_Limited, limits=most, error=error)],
+        middleware=[Middleware(_Limited, limits=most)],
         exception_handlers={HTTPException: refused, ClientDisconnect: left, Exception: failed},
     )
+
+
+def _error(status: int, message: object) -> Response:
+    from starlette.responses import JSONResponse
+
+    # What is left of the request is not read, so the connection cannot be used again.
+    headers = {"connection": "close"} if status in (408, 413) else {"retry-after": "1"} if status == 503 else None
+    return JSONResponse({"error": str(message)}, status, headers)
+
+
+async def _text_of(request: Request, limits: Limits) -> str:
+    from starlette.exceptions import HTTPException
+
+    found = bytearray()
+    async for part in request.stream():
+        found += part
+        if len(found) > limits.body_bytes:
+            raise HTTPException(413, _too_large(limits))
+    return found.decode(errors="replace")
+
+
+async def _answered(request: Request, answer: Callable[[str], Awaitable[Any]], limits: Limits) -> Response:
+    from starlette.responses import JSONResponse
+
+    try:
+        text = await asyncio.wait_for(_text_of(request, limits), limits.body_seconds)
+    except asyncio.TimeoutError:
+        return _error(408, f"the body was not complete after {limits.body_seconds:g} s")
+    try:
+        found = await asyncio.wait_for(_awaited(answer(text)), limits.answer_seconds)
+    except BadRequest as reason:
+        return _error(400, reason)
+    except ServerFull:
+        return _error(503, "too many requests wait already")
+    except (TimeoutError, asyncio.TimeoutError):
+        return _error(504, "no answer in time")
+    try:
+        return JSONResponse(found)
+    except (TypeError, ValueError, RecursionError) as reason:
+        return _error(500, f"JSON cannot hold the answer: {reason}")
 
 
 async def _awaited(answer: Awaitable[Any]) -> Any:
@@ -183,8 +199,8 @@ def _too_large(limits: Limits) -> str:
 class _Limited:
     """An application that refuses requests by what is known before they are read."""
 
-    def __init__(self, app: Any, limits: Limits, error: Callable[[int, object], Any]) -> None:
-        self.app, self.limits, self.error = app, limits, error
+    def __init__(self, app: Any, limits: Limits) -> None:
+        self.app, self.limits = app, limits
         self.under_way = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -196,7 +212,7 @@ class _Limited:
             await asyncio.wait_for(send(message), self.limits.body_seconds)
 
         refusal = self._refusal(scope)
-        app = self.app if refusal is None else self.error(*refusal)
+        app = self.app if refusal is None else _error(*refusal)
         self.under_way += 1
         try:
             await app(scope, receive, send_in_time)
