@@ -101,7 +101,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     cdef Uses uses
     begin_cpu_walk(&w, g)
     w.journal = &journal
-    w.hooked = &uses
+    w.hook.data = &uses
     with nogil:
         begin_journal(&journal, checking or g.may_raise or g.forward_ms >= LONG_FORWARD)
         # Gradients are sent while the pass runs, so they cannot be undone.
@@ -153,19 +153,19 @@ cdef int walk_back_together(Walk* w, uint32_t target, bint full) noexcept nogil:
     cdef int failed
     # Checks and profiles look at weight gradients where they arise, and hooks send them from there.
     if not checking and not profiling and gradient_hooks().complete == NULL and begin_background(&background):
-        w.background = &background
+        w.collecting.background = &background
         w.lasting = w.g.scratch.top
     failed = walk_back(w, target, full)
     arena_rewind(&w.g.scratch, min(w.g.scratch.top, top))
-    if w.background != NULL:
-        w.background = NULL
+    if w.collecting.background != NULL:
+        w.collecting.background = NULL
         end_background(&background)
     return -1 if failed else finish_collected(w)
 
 
 cdef int after_batch(Walk* w, const Batch* batch) noexcept nogil:
     """Call the hooks for gradients that are complete now."""
-    cdef Uses* uses = <Uses*>w.hooked
+    cdef Uses* uses = <Uses*>w.hook.data
     cdef Collected* x
     while uses.n_complete < uses.n and uses.all[uses.n_complete].batch == w.number:
         x = collected_of(w, uses.all[uses.n_complete].p)
@@ -182,13 +182,13 @@ cdef int announce_uses(Walk* w, uint32_t target) noexcept nogil:
     """If there are hooks: list the parameters that get gradients and the batches after which these are complete, and
     call the hook `begin_pass` with them."""
     cdef Graph* g = w.g
-    cdef Uses* uses = <Uses*>w.hooked
+    cdef Uses* uses = <Uses*>w.hook.data
     cdef Param** coming
     cdef uint32_t i
     uses.n = uses.n_complete = 0
     if gradient_hooks().complete == NULL:
         return 0
-    w.after = after_batch
+    w.hook.after = after_batch
     if g.aside:
         return 0
     if list_uses(g, target, &uses.all, &uses.n):
@@ -209,7 +209,7 @@ cpu.announce = announce_uses
 cdef int finish_collected(Walk* w) noexcept nogil:
     """Multiply the collected factors, and check the results if checks are on."""
     cdef uint64_t begun = now() if profiling else 0
-    cdef const Collected* x = w.collected
+    cdef const Collected* x = w.collecting.first
     if multiply_collected(w):
         return -1
     if profiling and x != NULL:

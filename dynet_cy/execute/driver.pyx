@@ -132,7 +132,7 @@ cdef int walk_back(Walk* w, uint32_t target, bint full) noexcept nogil:
     if g.stretches.top:
         return run_backward_in_stretches(w, node.batch)
     # Hooks must be called in the announced order of gradients, which joined batches would change.
-    if w.at_once and (g.n_passes > 1 or g.may_raise) and g.strategy and w.after == NULL:
+    if w.at_once and (g.n_passes > 1 or g.may_raise) and g.strategy and w.hook.after == NULL:
         return run_backward_joined(w, node.batch)
     return run_backward(w, 0, node.batch)
 

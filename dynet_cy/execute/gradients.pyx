@@ -61,8 +61,8 @@ cdef inline bint stops(Walk* w, size_t bytes) noexcept nogil:
     """
     if not w.at_once or not interrupted(&w.failure.interrupts, bytes) or w.whole:
         return False
-    if w.background != NULL:
-        finish_background(w.background)
+    if w.collecting.background != NULL:
+        finish_background(w.collecting.background)
     return w.journal == NULL or roll_back(w.journal)
 
 
@@ -78,10 +78,10 @@ cdef inline void begin_parameter(Walk* w, Param* p) noexcept nogil:
 cdef inline void begin_addition(Walk* w, Param* p) noexcept nogil:
     """`begin_parameter` for a contribution that is made now, after those that another thread computes."""
     cdef const Collected* x
-    if w.background != NULL:
+    if w.collecting.background != NULL:
         x = collected_of(w, p)
         if x != NULL and x.added != NULL and not is_made(x.added):
-            finish_background(w.background)
+            finish_background(w.collecting.background)
     begin_parameter(w, p)
 
 
@@ -97,12 +97,12 @@ cdef bint give_back_factors(Walk* w) noexcept nogil:
     cdef Collected* x
     cdef Addition* a
     cdef bint found = False
-    w.to_collect = 0
+    w.collecting.left = 0
     if multiply_collected(w):
         return False
-    if w.background != NULL:
-        finish_background(w.background)
-    x = w.collected
+    if w.collecting.background != NULL:
+        finish_background(w.collecting.background)
+    x = w.collecting.first
     while x != NULL:
         if x.sums == NULL:
             found = free_factors(w, x, &x.product.left, x.product.right) or found
@@ -117,8 +117,8 @@ cdef bint give_back_factors(Walk* w) noexcept nogil:
 cdef bint free_factors(Walk* w, const Collected* x, const float** left, const float* right) noexcept nogil:
     if left[0] == NULL:
         return False
-    free_memory(w.g, <void*>left[0], x.product.rows * w.most_columns * sizeof(float))
-    free_memory(w.g, <void*>right, x.product.cols * w.most_columns * sizeof(float))
+    free_memory(w.g, <void*>left[0], x.product.rows * w.collecting.columns * sizeof(float))
+    free_memory(w.g, <void*>right, x.product.cols * w.collecting.columns * sizeof(float))
     left[0] = NULL
     return True
 
@@ -128,7 +128,7 @@ cdef bint free_factors(Walk* w, const Collected* x, const float** left, const fl
 cdef inline int add_numbers(Walk* w, uint32_t node, float* to, const float* source, size_t n, float scale,
                             bint accumulate) noexcept nogil:
     if not w.at_once:
-        w.n_added += 1
+        w.listing.added += 1
         return w.device.add(w, node, to, source, n, scale, accumulate)
     if scale != 1:
         if accumulate:
@@ -258,7 +258,7 @@ cdef inline void* allocate_lasting(Walk* w, size_t bytes) noexcept nogil:
 cdef inline Collected** collected_at(Walk* w, const Param* p) noexcept nogil:
     """Where the collected contributions to a parameter are in the tree, or would be: the bits of a hash lead there."""
     cdef uint64_t bits = <uint64_t><size_t>p * <uint64_t>0x9E3779B97F4A7C15
-    cdef Collected** at = &w.found
+    cdef Collected** at = &w.collecting.tree
     while at[0] != NULL and at[0].p != p:
         at = &at[0].below[bits >> 63]
         bits <<= 1
@@ -279,8 +279,8 @@ cdef Collected* add_collected(Walk* w, Param* p, void* memory) noexcept nogil:
         c.added = NULL
         c.product.left = NULL
         c.product.n = 0
-        c.next = w.collected
-        w.collected = c
+        c.next = w.collecting.first
+        w.collecting.first = c
         collected_at(w, p)[0] = c
     return c
 
@@ -290,7 +290,7 @@ cdef int multiply_one(Walk* w, Collected* x) noexcept nogil:
     cdef int failed
     if x.product.n == 0:
         return 0
-    if w.background != NULL and x.sums == NULL and add_later(w, x, &x.product):
+    if w.collecting.background != NULL and x.sums == NULL and add_later(w, x, &x.product):
         x.added.left = <float*>x.product.left           # until it is made; see `allocate_factors`
         x.added.right = <float*>x.product.right
         x.product.left = NULL
@@ -312,10 +312,10 @@ cdef bint add_later(Walk* w, Collected* x, const Factors* f) noexcept nogil:
     if f.rows * f.cols * f.n <= MOST_IN_BACKGROUND:
         a = <Addition*>allocate_lasting(w, sizeof(Addition))
     if a == NULL:
-        finish_background(w.background)
+        finish_background(w.collecting.background)
         return False
     begin_parameter(w, x.p)
-    add_in_background(w.background, a, x.p, f, x.added)
+    add_in_background(w.collecting.background, a, x.p, f, x.added)
     end_parameter(x.p)
     x.added = a
     return True
@@ -324,7 +324,7 @@ cdef bint add_later(Walk* w, Collected* x, const Factors* f) noexcept nogil:
 cdef int multiply_collected(Walk* w) noexcept nogil:
     """Add all collected contributions to the gradients of their parameters."""
     cdef size_t top = w.g.scratch.top
-    cdef Collected* x = w.collected
+    cdef Collected* x = w.collecting.first
     while x != NULL:
         if multiply_one(w, x) or stops(w, x.p.size * sizeof(float)):
             return -1
@@ -341,13 +341,13 @@ cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil:
     cdef Factors* x
     if f.rows * f.cols < LEAST_SIZE:
         return 0
-    if f.n >= min(<size_t>ENOUGH_COLUMNS, w.most_columns):
-        return w.background != NULL and lasts(w, f.left) and lasts(w, f.right) and multiply_later(w, p, f)
+    if f.n >= min(<size_t>ENOUGH_COLUMNS, w.collecting.columns):
+        return w.collecting.background != NULL and lasts(w, f.left) and lasts(w, f.right) and multiply_later(w, p, f)
     c = products_of(w, p, f)
     if c == NULL or not allocate_factors(w, c):
         return 0
     x = &c.product
-    if x.n + f.n > w.most_columns:
+    if x.n + f.n > w.collecting.columns:
         multiply_one(w, c)
         if not allocate_factors(w, c):
             return 0
@@ -372,7 +372,7 @@ cdef bint allocate_factors(Walk* w, Collected* c) noexcept nogil:
     """Give a product memory for its factors, if it has none: that of an earlier one that has been added, or new."""
     cdef Factors* x = &c.product
     cdef Addition* a = c.added
-    cdef size_t bytes = (x.rows + x.cols) * w.most_columns * sizeof(float)
+    cdef size_t bytes = (x.rows + x.cols) * w.collecting.columns * sizeof(float)
     if x.left != NULL:
         return True
     while a != NULL and (a.left == NULL or not is_made(a)):
@@ -382,13 +382,13 @@ cdef bint allocate_factors(Walk* w, Collected* c) noexcept nogil:
         x.right = a.right
         a.left = NULL
         return True
-    if bytes > w.to_collect:
+    if bytes > w.collecting.left:
         return False
-    x.right = <float*>allocate_lasting(w, x.cols * w.most_columns * sizeof(float))
+    x.right = <float*>allocate_lasting(w, x.cols * w.collecting.columns * sizeof(float))
     if x.right != NULL:
-        x.left = <float*>allocate_lasting(w, x.rows * w.most_columns * sizeof(float))
+        x.left = <float*>allocate_lasting(w, x.rows * w.collecting.columns * sizeof(float))
     if x.left != NULL:
-        w.to_collect -= bytes
+        w.collecting.left -= bytes
     return x.left != NULL
 
 
@@ -402,13 +402,13 @@ cdef bint multiply_later(Walk* w, Param* p, const Factors* f) noexcept nogil:
     cdef Collected* c = products_of(w, p, f)
     if c == NULL or not add_later(w, c, f):
         return False
-    w.reader = c.added
+    w.collecting.reader = c.added
     return True
 
 
 cdef Collected* sums_of(Walk* w, Param* p) noexcept nogil:
     """The sums for the gradient of a small parameter; NULL for a large parameter, and if there is no memory."""
-    cdef Collected* c = w.summed
+    cdef Collected* c = w.collecting.last
     cdef float* numbers
     if c != NULL and c.p == p:                  # the common case: the same parameter as last time
         return c
@@ -421,7 +421,7 @@ cdef Collected* sums_of(Walk* w, Param* p) noexcept nogil:
         if c == NULL:
             return NULL
         c.sums = numbers
-    w.summed = c
+    w.collecting.last = c
     return c
 
 
@@ -550,7 +550,7 @@ cdef bint goes_over_values(const Walk* w, const Batch* batch, const Op* op, cons
     cdef const Node* a = &nodes[args_of(g, &nodes[ids[0]])[i]]
     cdef const Batch* of
     cdef uint32_t j, k
-    if a.batch == NO_BATCH or w.reader != NULL or not goes_over(op, i):
+    if a.batch == NO_BATCH or w.collecting.reader != NULL or not goes_over(op, i):
         return False
     of = &batches_of(g)[a.batch]
     if (of.reader != w.number + 1 or of.dy != NULL or of.y != a.val or of.joint or not is_donatable(of)
@@ -744,7 +744,7 @@ cdef int list_backward(Walk* w, const Batch* batch, const Op* op, const Needs* n
         return -1
     if not among_values:
         return 0
-    w.held = not w.at_once
+    w.listing.held = not w.at_once
     return add_to_parameters(w, batch, i, dx)
 
 
@@ -845,7 +845,7 @@ cdef int scattered_backward(Walk* w, const Batch* batch, const Op* op, const Nee
         return add_each(w, batch, i, at)
     live = live and w.at_once
     # Over the copies of the arguments, if no other thread reads them, and the op finds nothing there to add to.
-    if w.own_copies and goes_over(op, i) and batch.x[i].bytes and w.reader == NULL and not live:
+    if w.copies.own and goes_over(op, i) and batch.x[i].bytes and w.collecting.reader == NULL and not live:
         at = batch.x[i].v
     else:
         at = <float*>allocate(w, total_of(&c.dx.dim) * sizeof(float))
@@ -856,7 +856,7 @@ cdef int scattered_backward(Walk* w, const Batch* batch, const Op* op, const Nee
     c.dx.v = place_of(w, at)
     if backward_into(w, batch, op, needs, c, i, live):
         return -1
-    w.held = not w.at_once
+    w.listing.held = not w.at_once
     return add_each(w, batch, i, c.dx.v)
 
 
@@ -1053,13 +1053,13 @@ cdef int backward_call(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
         return backward_of_call(w, batch)
     failed = copy_again(w, batch, n_args)
     if not failed:
-        w.own_copies = True
+        w.copies.own = True
         failed = backward_of_call(w, batch)
-        w.own_copies = False
+        w.copies.own = False
     for i in range(first, n_args):
         if batch.x[i].bytes and batch.x[i].v != NULL:
-            if w.background != NULL and batch.x[i].v != batch.y:
-                give_back(w.g, &w.lending, batch.x[i].v, batch.x[i].bytes, w.reader)
+            if w.collecting.background != NULL and batch.x[i].v != batch.y:
+                give_back(w.g, &w.lending, batch.x[i].v, batch.x[i].bytes, w.collecting.reader)
             batch.x[i].v = NULL
     return failed
 
@@ -1073,7 +1073,7 @@ cdef int copy_again(Walk* w, Batch* batch, uint32_t n_args) noexcept nogil:
             continue
         if not reads(op, i) and not goes_over(op, i):
             batch.x[i].v = batch.y                  # some address
-        elif w.background != NULL:
+        elif w.collecting.background != NULL:
             batch.x[i].v = <float*>allocate_lasting(w, batch.x[i].bytes)
             if batch.x[i].v == NULL:
                 w.failure.needed = batch.x[i].bytes
@@ -1129,7 +1129,7 @@ cdef int backward_of_call(Walk* w, Batch* batch) noexcept nogil:
         return -1
     if needs.spread == NULL or not w.at_once and op.in_place == UNCHANGED:
         last = comes_last(w, batch, op, node.nargs)
-    listed = w.n_added
+    listed = w.listing.added
     if begin_arguments(w, batch, op, needs, &c, last):
         return -1
     if node.object != NULL and state[ids[0]] & TRAINABLE and leaf_backward(w, batch, op, &c, <Param*>node.object):
@@ -1137,7 +1137,7 @@ cdef int backward_of_call(Walk* w, Batch* batch) noexcept nogil:
     top = g.scratch.top
     for k in range(node.nargs):
         i = in_turn(k, last, node.nargs)
-        over = i == last and w.n_added == listed and not batch.keeps
+        over = i == last and w.listing.added == listed and not batch.keeps
         if needs.spread != NULL and takes_spread(w, batch, &c, i):
             if i == last and (take_place(w, batch, i) if over else spread_to(w, batch, &c, needs.spread(&c), i)):
                 return -1
@@ -1147,11 +1147,11 @@ cdef int backward_of_call(Walk* w, Batch* batch) noexcept nogil:
             return -1
         if op.part != NULL:
             c.before += op.part(&c, i)
-        if not w.pending and not w.held:
+        if not w.listing.pending and not w.listing.held:
             arena_rewind(&g.scratch, top)
     if settle(w):
         return -1
-    if not w.held:
+    if not w.listing.held:
         arena_rewind(&g.scratch, top)
     return 0
 
@@ -1172,18 +1172,18 @@ cdef int backward_each(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     one.keeps = batch.keeps | <uint8_t>KEEPS_FACTORS    # its gradients are a part of those of the batch
     one.joint = 0
     for j in range(batch.count):
-        w.member = j
+        w.listing.member = j
         set_one(g, batch, j, &one)
         one.saved = batch.saved_of[j] if batch.saved_of != NULL else NULL
         size = total_of(&nodes_of(g)[order_of(g)[one.first]].dim)
         if (lay_items(w, &one) or (backward_of_one(w, &one) if w.at_once else backward_call(w, &one, 1))
                 or stops(w, size * sizeof(float))):
             return -1
-        if not w.held:
+        if not w.listing.held:
             arena_rewind(&g.scratch, top)
         one.y += size
         one.dy += size
-    w.section = 0
+    w.listing.section = 0
     return 0
 
 
@@ -1273,8 +1273,8 @@ cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil:
     if w.at_once:
         w.relieve = give_back_factors
     left = memory_left(g)
-    w.to_collect = SIZE_MAX if left == INFINITY else <size_t>(left / COLLECTS)
-    w.most_columns = MOST_COLUMNS if left == INFINITY else g.assumed.columns
+    w.collecting.left = SIZE_MAX if left == INFINITY else <size_t>(left / COLLECTS)
+    w.collecting.columns = MOST_COLUMNS if left == INFINITY else g.assumed.columns
     return 0
 
 
@@ -1359,19 +1359,19 @@ cdef inline int step_back(Walk* w, Batch* batch, uint32_t number, uint32_t toget
     cdef bint failed
     w.number = number
     w.n_live_in_batch = 0
-    w.reader = NULL
+    w.collecting.reader = NULL
     if looked_at:
         begun = now()
     for k in range(together):
         n += (batch - k).count
     failed = (batch_backward(w, batch, together)
               or (looked_at and w.n_live_in_batch and look_at(w, batch, begun)))
-    if not w.held:
+    if not w.listing.held:
         arena_rewind(&w.g.scratch, top)
     if failed:
         return -1
     while True:
-        if stops(w, batch.bytes) or (w.after != NULL and w.after(w, batch)):
+        if stops(w, batch.bytes) or (w.hook.after != NULL and w.hook.after(w, batch)):
             return -1
         if w.number != NO_BATCH:
             let_gradients_go(w, batch, w.n_live_in_batch == n)
@@ -1384,12 +1384,12 @@ cdef inline int step_back(Walk* w, Batch* batch, uint32_t number, uint32_t toget
 
 cdef inline void let_gradients_go(Walk* w, Batch* batch, bint all_live) noexcept nogil:
     """A batch has run backward: its gradients are not read again, nor are its values, if all of its nodes are done."""
-    cdef const Addition* reader = w.reader
-    if batch.joint and w.background != NULL:
-        reader = w.background.last
+    cdef const Addition* reader = w.collecting.reader
+    if batch.joint and w.collecting.background != NULL:
+        reader = w.collecting.background.last
     take_back(w.g, &w.lending, batch, reader)
     if w.g.donates and all_live:
-        donate_values(w.g, &w.lending, batch, w.background.last if w.background != NULL else NULL)
+        donate_values(w.g, &w.lending, batch, w.collecting.background.last if w.collecting.background != NULL else NULL)
 
 
 cdef inline int batch_backward(Walk* w, Batch* batch, uint32_t together) noexcept nogil:

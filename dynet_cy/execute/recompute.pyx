@@ -24,7 +24,7 @@ from dynet_cy.core.threads cimport Number, add_to, now
 from dynet_cy.execute.accumulation cimport finish_background
 from dynet_cy.execute.gradients cimport run_backward
 from dynet_cy.execute.walk cimport (
-    MOST_TOGETHER, arrange, assign_values, claim_batch, clear_call, is_divided, lay_items, run_again,
+    MOST_TOGETHER, Draws, arrange, assign_values, claim_batch, clear_call, is_divided, lay_items, run_again,
     run_planned_at_once, settle,
 )
 from dynet_cy.graph.structs cimport (
@@ -119,8 +119,8 @@ cdef int run_to(Walk* w, uint32_t end, uint32_t number, bint stays) noexcept nog
         if ended:
             return ended
         s.scratch = g.scratch.top
-        s.seed = w.seed
-        s.stream = w.stream
+        s.seed = w.draws.seed
+        s.stream = w.draws.stream
         s.resident = True
         ended = run_to(w, s.end, s.child, stays and s.next == NO_STRETCH)
         if ended:
@@ -153,8 +153,8 @@ cdef int finish_readers(Walk* w, uint32_t depth) noexcept nogil:
     """Do all that reads values of a stretch of a depth: by another thread, or what is listed for a device."""
     cdef Room* room
     cdef uint32_t level
-    if w.background != NULL:
-        finish_background(w.background)
+    if w.collecting.background != NULL:
+        finish_background(w.collecting.background)
     if w.at_once:
         return 0
     if w.device.finish(w):
@@ -311,14 +311,14 @@ cdef inline bint saves(const Walk* w, const Batch* batch) noexcept nogil:
 cdef int run_stretch_again(Walk* w, uint32_t number, uint32_t end) noexcept nogil:
     """Compute the dropped values of a stretch up to a batch, for backward."""
     cdef Stretch* s = &stretches_of(w.g)[number]
-    cdef uint64_t seed = w.seed, stream = w.stream, begun = now()
+    cdef Draws draws = w.draws
+    cdef uint64_t begun = now()
     cdef int failed
     s.scratch = w.g.scratch.top
-    w.seed = s.seed
-    w.stream = s.stream
+    w.draws.seed = s.seed
+    w.draws.stream = s.stream
     failed = run_inside(w, number, end, s.depth)
-    w.seed = seed
-    w.stream = stream
+    w.draws = draws
     s.scratch_end = w.g.scratch.top
     w.g.again_ns += now() - begun
     if failed:
@@ -403,7 +403,7 @@ cdef int run_dropped(Walk* w, uint32_t first, uint32_t end, uint32_t depth, uint
 
 cdef int arrange_again(Walk* w, Batch* batch) noexcept nogil:
     clear_call(batch)
-    if w.in_part:                               # a copy between devices reads its argument where it is
+    if w.listing.in_part:                               # a copy between devices reads its argument where it is
         return 0
     if batch.form == ONE:
         return lay_items(w, batch)

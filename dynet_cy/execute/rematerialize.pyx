@@ -23,7 +23,7 @@ from dynet_cy.core.threads cimport now
 from dynet_cy.execute.recompute cimport (
     check_batch, count_again, drop_failed, end_transient, may_drop, note_transient_reads, run_planned_in_stretches,
 )
-from dynet_cy.execute.walk cimport assign_values, is_divided, most_along, run_again, run_planned_at_once
+from dynet_cy.execute.walk cimport Draws, assign_values, is_divided, most_along, run_again, run_planned_at_once
 from dynet_cy.graph.structs cimport (
     COMPUTED, DONATED, FOR_NOW, IN_ORDER, NO_BATCH, NO_STRETCH, REMATERIALIZING, SENT, SPARED, TRANSIENT, VIEWS, Batch,
     Graph, Node, Stretch, args_of, batches_of, held_of, home_of, is_dropped, nodes_of, order_of, part_gradients,
@@ -193,7 +193,8 @@ cdef int rematerialize_marked(Walk* w, uint32_t end) noexcept nogil:
     """Compute the values of the marked batches, which are before a batch, and of those that they need."""
     cdef Graph* g = w.g
     cdef size_t top = g.grads.top
-    cdef uint64_t seed = w.seed, stream = w.stream, begun = now()
+    cdef Draws draws = w.draws
+    cdef uint64_t begun = now()
     cdef int failed
     if end == 0:
         return 0
@@ -201,8 +202,7 @@ cdef int rematerialize_marked(Walk* w, uint32_t end) noexcept nogil:
     failed = check_marked(w, end) or run_marked(w, end)
     note_caller(0, False)
     w.number = NO_BATCH
-    w.seed = seed
-    w.stream = stream
+    w.draws = draws
     unmark(g, end)
     arena_rewind(&g.grads, top)
     g.again_ns += now() - begun
@@ -318,8 +318,8 @@ cdef void draw_as_before(Walk* w, uint32_t number) noexcept nogil:
     while x != NO_STRETCH:
         s = &stretches_of(w.g)[x]
         if s.first <= number < s.end:
-            w.seed = s.seed
-            w.stream = s.stream
+            w.draws.seed = s.seed
+            w.draws.stream = s.stream
         x = s.before if s.first > number else NO_STRETCH
 
 

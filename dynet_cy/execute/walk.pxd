@@ -89,50 +89,72 @@ cdef struct Collected:
     void* parts                     # for GPUs: a linked list of the factors of each call, its first and last element
     void* last
 
+# The gradients of parameters that a backward pass collects.
+cdef struct Collecting:
+    Collected* first                # gradients that are products, and those of small parameters: a list,
+    Collected* tree                 # and the same as a tree in which `collected_of` finds them
+    Collected* last                 # the element for the small parameter that was added to last
+    size_t left                     # CPU: the bytes that factors may still take
+    uint32_t columns                # and how many columns those of one matrix have at most
+    Background* background          # weight gradients that another thread computes; NULL: no thread does
+    const Addition* reader          # the last of them that reads gradients of the batch that runs; NULL: none does
+
+# Commands that a pass on a device lists.
+cdef struct Listing:
+    bint pending                    # copies are listed but not made yet, and the next command needs them
+    bint held                       # additions are listed but not made yet, whose sources are in working memory
+    uint32_t added                  # the additions that were listed; they read gradients later
+    uint32_t turn                   # number of the group of additions that is being listed
+    # By number of a batch, the last group that adds to its gradients, and after these the one for inputs; NULL: none.
+    uint32_t* owed
+    uint32_t section                # calls with equal numbers run in any order, except those of one member;
+    uint32_t member                 # 0: they run one after the other
+    uint32_t sections
+    bint in_part                    # on several devices: a copy between two of them runs
+
+# The copies of arguments that `arrange` makes.
+cdef struct Copies:
+    size_t begin                    # where they begin in the scratch arena
+    bint lasting                    # one of them may not be made again: it contains the value of a parameter
+    bint own                        # backward: those of the batch that runs are for this one call only
+
+# The random numbers that ops draw.
+cdef struct Draws:
+    uint64_t seed
+    uint64_t stream
+
+cdef struct Walk
+
+# What is called after each batch of backward, unless it is NULL.
+cdef struct Hook:
+    int (*after)(Walk* w, const Batch* batch) noexcept nogil
+    void* data
+
 # A pass over batches of a graph.
 cdef struct Walk:
     Graph* g
     const Device* device
-    bint in_part                    # on several devices: a copy between two of them runs
     int kind                        # of the device
     bint at_once                    # on the CPU; otherwise calls are listed, and ops get translated pointers
-    Arena* tables                   # items and lists that ops read
-    Journal* journal                # the record of changed gradients of parameters; NULL: the pass cannot be undone
-    Collected* collected            # gradients that are products, and those of small parameters: a list,
-    Collected* found                # and the same as a tree in which `collected_of` finds them
-    Collected* summed               # the element for the small parameter that was added to last
-    size_t to_collect               # CPU: the bytes that factors may still take
-    uint32_t most_columns           # and how many columns those of one matrix have
-    bint (*relieve)(Walk* w) noexcept nogil     # memory of gradients is short: gives some back, if it can; or NULL
-    Background* background          # weight gradients that another thread computes; NULL: no thread does
-    const Addition* reader          # the last of them that reads gradients of the batch that runs; NULL: none does
-    Lending lending
-    size_t lasting                  # memory below this offset of the scratch arena lasts as long as the pass
+    bint going_back                 # it is a backward pass
+    bint again                      # what runs forward has run before
+    bint whole                      # exceptions of signal handlers do not end it
+    uint64_t end                    # forward: start no batch from this time on, on the clock of `now`; 0: no limit
     uint32_t first                  # forward: the batch with which the plan begins
     uint32_t number                 # of the batch, or NO_BATCH
     uint32_t n_live                 # nodes of the call that have a gradient to pass on
     uint32_t n_live_in_batch
-    uint32_t n_added                # devices: the additions that were listed; they read gradients later
     float* dy                       # gradients of the results of a joined batch; NULL: at the offsets of the results
-    bint whole                      # exceptions of signal handlers do not end it
-    uint64_t seed                   # of random ops
-    uint64_t stream
-    bint again                      # what runs forward has run before
-    bint going_back                 # it is a backward pass
-    size_t copies                   # where the copies of `arrange` begin in the scratch arena
-    bint lasting_copies             # one of them may not be made again: it contains the value of a parameter
-    bint own_copies                 # backward: the copies of the batch that runs are for this one call only
-    uint64_t end                    # forward: start no batch from this time on, on the clock of `now`; 0: no limit
-    int (*after)(Walk* w, const Batch* batch) noexcept nogil    # called after each batch of backward, unless NULL
-    void* hooked                    # data of `after`
-    bint pending                    # copies are listed but not made yet, and the next command needs them
-    bint held                       # additions are listed but not made yet, whose sources are in working memory
-    uint32_t turn                   # number of the group of additions that is being listed
-    # By number of a batch, the last group that adds to its gradients, and after these the one for inputs; NULL: none.
-    uint32_t* owed
-    uint32_t section                # devices: calls with equal numbers run in any order, except those of one member;
-    uint32_t member                 # 0: they run one after the other
-    uint32_t n_sections
+    Arena* tables                   # items and lists that ops read
+    size_t lasting                  # memory below this offset of the scratch arena lasts as long as the pass
+    Copies copies
+    Draws draws
+    Listing listing
+    Collecting collecting
+    Journal* journal                # the record of changed gradients of parameters; NULL: the pass cannot be undone
+    Lending lending
+    bint (*relieve)(Walk* w) noexcept nogil     # memory of gradients is short: gives some back, if it can; or NULL
+    Hook hook
     Failure failure
 
 # How batches of a form run: `n` that follow each other, more than one only of the form TILES.
@@ -221,7 +243,7 @@ cdef inline float* claim(Walk* w, const Node* x) noexcept nogil:
 
 cdef inline int settle(Walk* w) noexcept nogil:
     """Make pending copies run before the commands that follow."""
-    return w.device.settle(w) if w.pending else 0
+    return w.device.settle(w) if w.listing.pending else 0
 
 
 cdef inline size_t owed_place(const Walk* w, uint32_t batch) noexcept nogil:
@@ -230,7 +252,8 @@ cdef inline size_t owed_place(const Walk* w, uint32_t batch) noexcept nogil:
 
 cdef inline int settle_gradients(Walk* w, uint32_t batch) noexcept nogil:
     """Make pending additions to the gradients of a batch (NO_BATCH: of inputs) run before the commands that follow."""
-    return w.device.settle(w) if w.owed != NULL and w.owed[owed_place(w, batch)] == w.turn else 0
+    cdef const Listing* x = &w.listing
+    return w.device.settle(w) if x.owed != NULL and x.owed[owed_place(w, batch)] == x.turn else 0
 
 
 cdef inline bint op_raised(const Op* op, Failure* failure) noexcept nogil:
@@ -254,7 +277,7 @@ cdef inline void* allocate_table(Walk* w, size_t n) noexcept nogil:
 
 cdef inline bint is_divided(const Walk* w) noexcept nogil:
     """Whether batches run in parts, each on one of several devices."""
-    return w.device.divide != NULL and not w.in_part
+    return w.device.divide != NULL and not w.listing.in_part
 
 
 cdef inline Walk* walk_on(Walk* w, int device) noexcept nogil:
@@ -335,8 +358,8 @@ cdef inline int begin_call(Walk* w, const Batch* batch, Node* node, Tensor* few,
     c.items = NULL
     c.item_count = node.item_count
     c.object = node.object
-    c.seed = w.seed
-    c.stream = w.stream
+    c.seed = w.draws.seed
+    c.stream = w.draws.stream
     c.saved = batch.saved
     c.work = NULL
     return 0

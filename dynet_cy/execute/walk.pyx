@@ -504,28 +504,23 @@ cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil:
     w.at_once = device.place == NULL
     w.tables = &g.scratch if w.at_once else &g.tables
     w.journal = NULL
-    w.collected = w.found = NULL
-    w.background = NULL
-    w.reader = NULL
+    memset(&w.collecting, 0, sizeof(Collecting))
+    memset(&w.listing, 0, sizeof(Listing))
     begin_lending(&w.lending)
     if g.grads.poison and not w.at_once:
         w.lending.spoil = spoil
         w.lending.walk = w
-    w.summed = NULL
     w.relieve = NULL
     w.number = NO_BATCH
     w.first = g.n_batches
-    w.n_live = w.n_live_in_batch = w.n_added = 0
+    w.n_live = w.n_live_in_batch = 0
     w.dy = NULL
-    w.seed = random_seed()
-    w.stream = atomic_load(&g.stream, RELAXED)          # another thread may set the seed
-    w.whole = w.pending = w.held = w.again = w.going_back = w.own_copies = w.in_part = False
-    w.turn = 0
-    w.owed = NULL
-    w.section = w.member = w.n_sections = 0
+    w.draws.seed = random_seed()
+    w.draws.stream = atomic_load(&g.stream, RELAXED)    # another thread may set the seed
+    w.whole = w.again = w.going_back = w.copies.own = False
     w.end = 0
-    w.after = NULL
-    w.hooked = NULL
+    w.hook.after = NULL
+    w.hook.data = NULL
     w.failure.needed = 0
     w.failure.partial = False
     w.failure.finding.kind = NOTHING
@@ -699,8 +694,8 @@ cdef int arrange(Walk* w, Batch* batch, const Op* op) noexcept nogil:
             return -1
     if batch.level == TRANSIENT and op.needs[w.kind].laid != NULL and set_aside(w, batch):
         return -1
-    w.copies = g.scratch.top
-    w.lasting_copies = False
+    w.copies.begin = g.scratch.top
+    w.copies.lasting = False
     for i in range(node.nargs):                 # all copies come after all lists, so that they run together
         if batch.x[i].bytes == 0:
             continue
@@ -806,7 +801,7 @@ cdef int gather(Walk* w, const Batch* batch, uint32_t i) noexcept nogil:
     for j in range(batch.count):
         a = &nodes[args_of(g, &nodes[ids[j]])[i]]
         n = total_of(&a.dim)
-        w.lasting_copies = w.lasting_copies or a.val == NULL
+        w.copies.lasting = w.copies.lasting or a.val == NULL
         for _ in range(uses_in(batch, a, &nodes[ids[j]])):
             if w.going_back and is_dropped(g, args_of(g, &nodes[ids[j]])[i]):
                 if w.at_once:                   # on devices nothing reads them
@@ -842,12 +837,12 @@ cdef void give_copies_back(Walk* w, const Batch* batch) noexcept nogil:
     cdef size_t bytes = 0
     for i in range(n_args):
         bytes += batch.x[i].bytes
-    if bytes < (1 if small_too else LEAST_AGAIN) or w.lasting_copies:
+    if bytes < (1 if small_too else LEAST_AGAIN) or w.copies.lasting:
         return
     for i in range(n_args):
         if batch.x[i].bytes:
             batch.x[i].v = NULL
-    arena_rewind(&w.g.scratch, w.copies)
+    arena_rewind(&w.g.scratch, w.copies.begin)
 
 
 # ---- calls -----------------------------------------------------------------------------
@@ -975,8 +970,8 @@ cdef int call(Walk* w, Batch* batch, const Op* op) noexcept nogil:
 cdef int open_section(Walk* w) noexcept nogil:
     if settle(w):
         return -1
-    w.n_sections += 1
-    w.section = w.n_sections
+    w.listing.sections += 1
+    w.listing.section = w.listing.sections
     return 0
 
 
@@ -997,7 +992,7 @@ cdef int forward_each(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
         return -1
     one.y = batch.y
     for j in range(batch.count):
-        w.member = j
+        w.listing.member = j
         set_one(w.g, batch, j, &one)
         size = total_of(&nodes_of(w.g)[order_of(w.g)[one.first]].dim)
         if (call(w, &one, op)
@@ -1006,7 +1001,7 @@ cdef int forward_each(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
         if saves:
             batch.saved_of[j] = one.saved
         one.y += size
-    w.section = 0
+    w.listing.section = 0
     return 0
 
 

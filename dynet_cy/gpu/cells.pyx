@@ -424,7 +424,7 @@ cdef int pass_apart(Walk* w, uint32_t node, const Node* c, CellBackward* x) noex
     cdef uint32_t e
     if at == NULL:
         return -1
-    w.held = True
+    w.listing.held = True
     x.dbefore = on_device(<Pass*>w, at)
     x.acc = False
     if before.dim.bd == c.dim.bd:

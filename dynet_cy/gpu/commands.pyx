@@ -126,8 +126,8 @@ cdef int add_call(Pass* s, int kind, const Call* call, const Batch* batch, uint3
 
 
 cdef inline void note_section(Pass* s, Command* c) noexcept nogil:
-    c.section = s.walk.section
-    c.member = s.walk.member
+    c.section = s.walk.listing.section
+    c.member = s.walk.listing.member
     if c.section:
         s.modules |= <uint64_t>1 << GROUPS
 
@@ -136,8 +136,8 @@ cdef void note_written(Pass* s, const float* dx) noexcept nogil:
     """Begin a new section if a call of this one writes to the same gradient: contributions keep their order."""
     cdef Walk* w = &s.walk
     cdef uint32_t k
-    if s.written_in != w.section:
-        s.written_in = w.section
+    if s.written_in != w.listing.section:
+        s.written_in = w.listing.section
         s.n_written = 0
     for k in range(s.n_written):
         if s.written[k] == <uintptr_t>dx:
@@ -145,8 +145,8 @@ cdef void note_written(Pass* s, const float* dx) noexcept nogil:
     else:
         k = s.n_written
     if k < s.n_written or k == MOST_WRITTEN:
-        w.n_sections += 1
-        w.section = s.written_in = w.n_sections
+        w.listing.sections += 1
+        w.listing.section = s.written_in = w.listing.sections
         s.n_written = 0
     s.written[s.n_written] = <uintptr_t>dx
     s.n_written += 1
@@ -186,8 +186,8 @@ cdef int list_group(Walk* w) noexcept nogil:
     cdef Move* table
     cdef uint32_t n = s.n_moves
     cdef size_t longest = s.longest
-    w.pending = w.held = False
-    w.turn += 1
+    w.listing.pending = w.listing.held = False
+    w.listing.turn += 1
     end_lending(&w.lending)
     s.group += n
     s.n_moves = s.n_copied = 0
@@ -317,9 +317,9 @@ cdef int send_arguments(Walk* w, const Batch* batch) noexcept nogil:
     cdef const Graph* g = w.g
     cdef const Node* nodes = nodes_of(g)
     cdef const uint32_t* ids = order_of(g) + batch.first
-    cdef const uint32_t* owed = w.owed
+    cdef const uint32_t* owed = w.listing.owed
     cdef const uint32_t* args
-    cdef uint32_t i, j, of_arg, turn = w.turn
+    cdef uint32_t i, j, of_arg, turn = w.listing.turn
     cdef bint waits = False
     for j in range(batch.count):
         args = args_of(g, &nodes[ids[j]])
@@ -330,7 +330,7 @@ cdef int send_arguments(Walk* w, const Batch* batch) noexcept nogil:
             elif nodes[args[i]].val != NULL and send_input(pass_of(w), args[i]):
                 return -1
     if waits:
-        w.pending = True                            # some values are copies that are pending
+        w.listing.pending = True                            # some values are copies that are pending
     return 0
 
 
@@ -418,8 +418,9 @@ cdef bint begin_with_first(Pass* s, const Batch* batch, const Call* c) noexcept 
         return False
     if batch.count > 1 and batch.x[0].v != NULL and batch.x[0].v != a.val:      # it is copied itself
         return False
-    if s.walk.pending and period == n and (a.batch == NO_BATCH or s.walk.owed == NULL
-                                           or s.walk.owed[a.batch] != s.walk.turn):
+    if s.walk.listing.pending and period == n and (
+            a.batch == NO_BATCH or s.walk.listing.owed == NULL
+            or s.walk.listing.owed[a.batch] != s.walk.listing.turn):
         return add_copy(s, c.x[0].v, c.y.v, n) == 0
     # Values of stretches (graph/regions) may take the memory of others that the pass has computed before.
     return (a.batch == NO_BATCH and batch.level == 0 and g.stretches.top == 0 and not checking
@@ -460,17 +461,17 @@ cdef int begin_backward(Walk* w, const Batch* batch, const Op* op, const Call* c
 
 cdef int backward(Walk* w, const Batch* batch, const Op* op, const Call* c, uint32_t i) noexcept nogil:
     cdef const GpuOp* gpu_op = gpu_op_at(op.id)
-    cdef uint32_t member = w.member
+    cdef uint32_t member = w.listing.member
     cdef int failed
     if gpu_op.note != NULL:
         gpu_op.note(c, batch.items)
-    if w.section:
+    if w.listing.section:
         note_written(pass_of(w), c.dx.v)
         # The gradients of the arguments of a node do not depend on each other, unless something is computed first.
         if op.needs[GPU].assigns and gpu_op.begin_backward == NULL:
-            w.member = member * c.n + i
+            w.listing.member = member * c.n + i
     failed = add_call(pass_of(w), BACKWARD, c, batch, i, w.n_live)
-    w.member = member
+    w.listing.member = member
     return failed
 
 
@@ -489,21 +490,21 @@ cdef int fill(Walk* w, float* to, size_t n, float x) noexcept nogil:
 
 
 cdef int copy(Walk* w, float* to, const float* source, size_t n) noexcept nogil:
-    w.pending = True
+    w.listing.pending = True
     return add_copy(pass_of(w), place(w, source), place(w, to), n)
 
 
 cdef int copy_later(Pass* s, float* to, const float* source, size_t n) noexcept nogil:
     if n == 0:
         return 0
-    if s.walk.owed == NULL and open_additions(s):
+    if s.walk.listing.owed == NULL and open_additions(s):
         return -1
-    s.walk.owed[s.walk.number] = s.walk.turn
+    s.walk.listing.owed[s.walk.number] = s.walk.listing.turn
     return add_copy(s, source, place(&s.walk, to), n)
 
 
 cdef int zero(Walk* w, float* to, size_t n) noexcept nogil:
-    w.pending = True
+    w.listing.pending = True
     return add_copy(pass_of(w), NULL, place(w, to), n)
 
 
@@ -526,10 +527,10 @@ cdef int add(Walk* w, uint32_t node, float* to, const float* source, size_t n, f
         moves_of(s)[last - s.group].next = s.n_moves
     s.last_move[node] = s.group + s.n_moves - 1
     if a.val != NULL:
-        w.owed[owed_place(w, a.batch)] = w.owed[owed_place(w, home_of(w.g, a))] = w.turn
+        w.listing.owed[owed_place(w, a.batch)] = w.listing.owed[owed_place(w, home_of(w.g, a))] = w.listing.turn
     # While numbers are checked, each batch is waited for.
-    if checking or (w.held and w.g.scratch.top > s.most_scratch):
-        w.pending = True
+    if checking or (w.listing.held and w.g.scratch.top > s.most_scratch):
+        w.listing.pending = True
     return 0
 
 
@@ -538,7 +539,7 @@ cdef int open_additions(Pass* s) noexcept nogil:
     cdef Graph* g = s.walk.g
     cdef size_t batches = g.batches.top // sizeof(Batch) + 1
     return make_tables(s, <void**>&s.last_move, g.n_nodes * sizeof(uint32_t),
-                       <void**>&s.walk.owed, batches * sizeof(uint32_t))
+                       <void**>&s.walk.listing.owed, batches * sizeof(uint32_t))
 
 
 # ---- gradients of weights --------------------------------------------------------------
@@ -595,7 +596,7 @@ cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil:
 cdef int finish(Walk* w) noexcept nogil:
     """Make the pending copies and additions, and multiply the factors that were collected so far."""
     cdef Pass* s = pass_of(w)
-    cdef Collected* x = w.collected
+    cdef Collected* x = w.collecting.first
     if end_group(w) or multiply_collected(w):
         return -1
     s.collected_bytes = s.most_columns = 0
@@ -655,7 +656,7 @@ cdef int gather_factors(Walk* w, const FactorPart* first, const Factors* f) noex
     cdef const FactorPart* part = first
     cdef float* left = <float*>f.left
     cdef float* right = <float*>f.right
-    w.pending = True
+    w.listing.pending = True
     while part != NULL:
         if add_copy(s, part.factors.left, left, f.rows * part.factors.n):
             return -1
@@ -714,10 +715,10 @@ gpu.finish = finish
 cdef void begin_pass(Pass* s, Graph* g, DeviceGraph* d) noexcept nogil:
     memset(s, 0, sizeof(Pass))
     begin_walk(&s.walk, g, &gpu)
-    s.walk.after = after_batch
+    s.walk.hook.after = after_batch
     s.d = d
     s.end = &s.first
-    s.group = s.walk.turn = 1                   # moves are numbered from 1, and so are groups; 0 means none
+    s.group = s.walk.listing.turn = 1                   # moves are numbered from 1, and so are groups; 0 means none
     s.most_scratch = g.scratch.top + MOST_HELD
     s.values_needed = s.values_from = g.values.top
     s.scratch_needed = s.scratch_from = g.scratch.top

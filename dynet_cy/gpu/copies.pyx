@@ -215,11 +215,11 @@ cdef int copies_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef const Node* x
     cdef float* y = batch.y
     cdef uint32_t j
-    cdef bint pending = w.pending
+    cdef bint pending = w.listing.pending
     clear_call(batch)
     if w.device.send_arguments(w, batch):
         return -1
-    w.pending = pending                         # arguments that are copies themselves need not be there first
+    w.listing.pending = pending                         # arguments that are copies themselves need not be there first
     if settle(w):
         return -1
     for j in range(batch.count):
@@ -250,7 +250,7 @@ cdef int copy_parts(Walk* w, const Node* x, float* y, int depth) noexcept nogil:
 
 cdef inline bint waits(const Walk* w, const Node* x) noexcept nogil:
     """Whether the value of a node is copies that have not been made yet."""
-    return x.batch != NO_BATCH and w.owed != NULL and w.owed[x.batch] == w.turn
+    return x.batch != NO_BATCH and w.listing.owed != NULL and w.listing.owed[x.batch] == w.listing.turn
 
 
 cdef int copies_backward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:

@@ -160,9 +160,9 @@ cdef int run_copies(Devices* s, uint32_t first, Part run, uint32_t depth) noexce
     """Run a batch of copies between devices."""
     cdef Graph* g = s.walk.g
     cdef PassStart before = pass_start(g)
-    s.walk.in_part = True
+    s.walk.listing.in_part = True
     failed = run(&s.walk, first, first + 1, depth)
-    s.walk.in_part = False
+    s.walk.listing.in_part = False
     if failed and not s.walk.going_back:
         undo(g, &before)
     elif not failed and g.forward_only:
@@ -181,8 +181,7 @@ cdef Walk* on(Walk* w, int device) noexcept nogil:
         return NULL
     if device and not s.open and open_part(s, device):
         return NULL
-    x.seed = w.seed
-    x.stream = w.stream
+    x.draws = w.draws
     x.first = w.first
     x.going_back = w.going_back
     return x

@@ -741,7 +741,7 @@ cdef int write_gradient(Pass* s, const Run* r, uint32_t i, uint32_t e, BatchAddr
         if to == NULL:
             return -1
         to = on_device(s, to)
-        w.held = True
+        w.listing.held = True
         word[0] = <uintptr_t>to
         return contribute(w, id, to, r.size, 1)
     to = gradient_there(s, place, a)

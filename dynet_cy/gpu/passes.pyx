@@ -303,7 +303,7 @@ cdef void bring_all(Pass* s, const Batch* batch) noexcept nogil:
 
 cdef void look_at_collected(Pass* s) noexcept nogil:
     """Check the collected gradients of weights, which the pass has multiplied at the end."""
-    cdef const Collected* x = s.walk.collected
+    cdef const Collected* x = s.walk.collecting.first
     cdef Graph* g = s.walk.g
     cdef uint32_t i
     while x != NULL and not s.d.gpu.error:
