@@ -25,7 +25,7 @@ from dynet_cy.execute.accumulation cimport finish_background
 from dynet_cy.execute.gradients cimport run_backward
 from dynet_cy.execute.walk cimport (
     MOST_TOGETHER, arrange, assign_values, claim_batch, clear_call, is_divided, lay_items, run_again,
-    run_planned_at_once, settle,
+    run_planned_at_once, settle, verify_plan,
 )
 from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, FLATTENED, MOST_DEPTH, NO_STRETCH, ONE, STACKED, TILES, TRANSIENT, Batch,
@@ -72,7 +72,7 @@ cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* t
             w.device.take_apart(w, n_batches)       # a stretch may end between them
         evict(g, stretches_of(g)[first].before)     # the last stretch of an earlier pass, whose room is needed
         if (note_reads(w, first) or (transient or g.may_donate) and note_transient_reads(w, n_batches)
-                or open_rooms(w)):
+                or verify_plan(w, n_batches) or open_rooms(w)):
             arena_rewind(&g.grads, top)
             cut_short(g)
             need_again(g, needed)

@@ -365,8 +365,7 @@ cdef bint read_through(Search* s, const Batch* batch, const Op* op, uint32_t i) 
     cdef Graph* g = s.g
     cdef uint32_t j, k, arg, of
     cdef const Node* x
-    arg = argument(g, batch, 0, i)
-    if batch_of(&s.facts, arg) == NONE or not is_of_parts(g, arg) or not is_copied(s, batch, op, i):
+    if not reads_parts(&s.facts, batch, op, i, s.most_along):
         return False
     for j in range(batch.count):
         arg = argument(g, batch, j, i)
@@ -384,13 +383,18 @@ cdef bint read_through(Search* s, const Batch* batch, const Op* op, uint32_t i) 
     return True
 
 
+cdef bint reads_parts(const PlanFacts* facts, const Batch* batch, const Op* op, uint32_t i,
+                      size_t most_along) noexcept nogil:
+    cdef uint32_t arg = argument(facts.g, batch, 0, i)
+    return batch_of(facts, arg) != NONE and is_of_parts(facts.g, arg) and is_copied(facts, batch, op, i, most_along)
+
+
 cdef inline uint32_t argument(const Graph* g, const Batch* batch, uint32_t j, uint32_t i) noexcept nogil:
     """Argument i of node j of a batch."""
     return args_of(g, &nodes_of(g)[order_of(g)[batch.first + j]])[i]
 
 
-cdef inline bint is_of_parts(const Graph* g, uint32_t node) noexcept nogil:
-    """Whether a value is its arguments, one after the other."""
+cdef bint is_of_parts(const Graph* g, uint32_t node) noexcept nogil:
     cdef const Node* x = &nodes_of(g)[node]
     return ops[x.op].needs[CPU].laid != NULL and ops[x.op].needs[CPU].laid(&x.dim, x.attrs)
 
@@ -411,10 +415,11 @@ cdef bint have_copies(const Graph* g, const Batch* batch) noexcept nogil:
     return True
 
 
-cdef bint is_copied(const Search* s, const Batch* batch, const Op* op, uint32_t i) noexcept nogil:
+cdef bint is_copied(const PlanFacts* facts, const Batch* batch, const Op* op, uint32_t i,
+                    size_t most_along) noexcept nogil:
     """Whether the call of a batch cannot but copy argument i: wherever values lie, two that it reads one after the
     other are not adjacent."""
-    cdef const Graph* g = s.g
+    cdef const Graph* g = facts.g
     cdef const uint32_t* order = order_of(g)
     cdef const Batch* of
     cdef uint32_t j, arg, number, last = 0, at = 0, end = 0
@@ -426,7 +431,7 @@ cdef bint is_copied(const Search* s, const Batch* batch, const Op* op, uint32_t 
     for j in range(batch.count):
         elements += total_of(&nodes_of(g)[order[batch.first + j]].dim)
         arg = argument(g, batch, j, i)
-        number = batch_of(&s.facts, arg)
+        number = batch_of(facts, arg)
         if number == NONE:
             return False
         of = &batches_of(g)[number]
@@ -444,7 +449,7 @@ cdef bint is_copied(const Search* s, const Batch* batch, const Op* op, uint32_t 
         while order[at] != arg:
             at += 1
         at += 1
-    return apart and elements <= s.most_along
+    return apart and elements <= most_along
 
 
 cdef bint may_touch(const Graph* g, uint32_t last, uint32_t number) noexcept nogil:
