@@ -9,6 +9,8 @@ from cpython.ref cimport Py_INCREF
 
 from libc.stdint cimport uint32_t
 
+from dynet_cy.core.engine cimport add_count
+from dynet_cy.core.threads cimport Number, add_to
 from dynet_cy.graph.structs cimport (
     FUSION, IN_FUSION, MAY_DONATE, MOST_DEPTH, TRANSIENT, VIEWS, Batch, Node, Stretch, args_of, batches_of, is_dropped,
     n_stretches, nodes_of, order_of, stretches_of,
@@ -18,6 +20,9 @@ from dynet_cy.ops.registry cimport CPU, Op, op_at, reads, reads_result
 from dynet_cy.schedule.dropping cimport UNREAD_AGAIN
 from dynet_cy.schedule.facts cimport NONE, PlanFacts, batch_of, open_facts
 from dynet_cy.schedule.transient cimport is_of_parts, reads_parts
+
+cdef Number verified = 0
+add_count("schedule.verify.plans", &verified)
 
 # How a batch reads a value.
 cdef enum:
@@ -55,6 +60,7 @@ cdef void* verify(Graph* g, uint32_t n, size_t most_along) noexcept nogil:
             way = misread(g, &r, &of)
             r.number += way < 0
     arena_rewind(&g.scratch, top)
+    add_to(&verified, 1)
     return NULL if way < 0 else error_of(g, r.number, of, way)
 
 
