@@ -27,10 +27,11 @@ add_count("schedule.verify.plans", &verified)
 # How a batch reads a value.
 cdef enum:
     FORWARD
-    AGAIN                           # when a stretch is computed again for backward
+    COPIED                          # when its stretch is computed again for backward, only for a copy
+    AGAIN                           # the same, to be computed itself
     BACKWARD
 
-WORDS = {FORWARD: "reads", AGAIN: "reads, when it is computed again,", BACKWARD: "reads in backward"}
+WORDS = {FORWARD: "reads", COPIED: "copies for backward", AGAIN: "reads, when it is computed again,", BACKWARD: "reads in backward"}
 
 # What is looked at: a batch, and the stretches around it.
 cdef struct Reader:
@@ -38,7 +39,7 @@ cdef struct Reader:
     const Batch* batch
     uint32_t number
     uint32_t runs                   # the batch with which it runs
-    bint again                      # its stretch runs it again
+    int again                       # how it reads when its stretch is computed again; FORWARD: it is in none
     size_t most_along
     uint32_t[9] first               # of the stretch of each depth around it; MOST_DEPTH + 1
 
@@ -89,7 +90,7 @@ cdef inline bint is_there(const Graph* g, const Reader* r, uint32_t of, int way)
     if batch.level == TRANSIENT:
         return way == FORWARD and batch.last >= r.runs
     s = r.first[batch.level]
-    return s != NONE and stretches_of(g)[s].first <= of and (way == FORWARD or batch.last != UNREAD_AGAIN)
+    return s != NONE and stretches_of(g)[s].first <= of and (way <= COPIED or batch.last != UNREAD_AGAIN)
 
 
 cdef int misread(const Graph* g, Reader* r, uint32_t* of) noexcept nogil:
@@ -104,8 +105,9 @@ cdef int misread(const Graph* g, Reader* r, uint32_t* of) noexcept nogil:
         r.runs += 1
     if batch.cell:
         r.runs = batch.cell - 1
-    r.again = batch.level != TRANSIENT and r.first[1] != NONE and (
-        batch.level and batch.last != UNREAD_AGAIN or op.needs[CPU].saved != NULL)
+    r.again = FORWARD
+    if r.first[1] != NONE:
+        r.again = AGAIN if batch.level and batch.last != UNREAD_AGAIN or op.needs[CPU].saved != NULL else COPIED
     of[0] = r.number
     if reads_result(op) and batch.form != VIEWS and not is_there(g, r, r.number, BACKWARD):
         return BACKWARD
@@ -132,8 +134,8 @@ cdef int misread_argument(const Graph* g, const Reader* r, const Op* op, uint32_
             return FORWARD
         elif r.batch.form == VIEWS and batches_of(g)[of[0]].level > r.batch.level:
             return FORWARD                      # it may go before the view
-        elif r.again and not is_there(g, r, of[0], AGAIN):
-            return AGAIN
+        elif r.again and not is_there(g, r, of[0], r.again):
+            return r.again
         elif back and not is_there(g, r, of[0], BACKWARD) and not are_parts_there(g, r, op, i, arg, of):
             return BACKWARD
         last = of[0]

@@ -288,7 +288,7 @@ cdef str value_of_batch(const Batch* batch):
 cdef object last_read_back(const Batch* batch, uint32_t number):
     if batch.why & WHY_RESULT:
         return number
-    return batch.reader - 1 if batch.reader else None
+    return batch.reader - 1 if batch.reader and batch.why & WHY_READ else None
 
 
 cdef object stretch_of(const Graph* g, const Batch* batch, uint32_t number):
