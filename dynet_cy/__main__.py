@@ -1,4 +1,4 @@
-"""``python -m dynet_cy``: information about this installation, about files and about programs. See docs/command-line.md."""
+"""``python -m dynet_cy``: this installation, files, and plans of programs. See docs/command-line.md."""
 
 from dynet_cy.commands import main
 

@@ -27,11 +27,11 @@ _VALUES = {
     "beside": ("beside", "kept: a batch may read it in place, together with values beside it"),
     "small": ("small", "kept: too small to pay"),
     "past": ("past B", "kept: a batch reads it past the end of its stretch, batch B"),
-    "chosen": ("chosen", "kept, though its stretch is dropped: it takes long to compute again, or a view is a part of it"),
+    "chosen": ("chosen", "kept, though its stretch is dropped: it takes long to compute again, or has views"),
     "kept": ("kept", "no shorter lifetime was looked for: values are few or small, or the graph drops stretches"),
     "view": ("in B", "a part of the value of batch B, with no memory of its own"),
     "transient": ("until B", "transient: no backward reads it; its memory is free once batch B has run"),
-    "dropped": ("until [A,B]", "dropped once the stretch of batches A to B has run; \"again\": then computed again"),
+    "dropped": ("until [A,B]", 'dropped once the stretch of batches A to B has run; "again": then computed again'),
     "donated": ("free B'", "its memory is donated: once B' has run, gradients use it"),
 }
 _GRADIENTS = {
@@ -76,7 +76,7 @@ class PassPlan:
         ...     x = dy.tanh(dy.inputVector([1, 2]))
         ...     dy.sum_elems(x * 2).backward()
         >>> [batch.op for batch in profile.plan.batches]
-        ['tanh', 'constant_times', 'sum_elems']
+        ['tanh', 'scale', 'sum']
     """
 
     def __init__(self, recorded: RecordedPlan) -> None:
@@ -86,9 +86,9 @@ class PassPlan:
         self.block = recorded.transient
         self.values, self.gradients, self.scratch = recorded.values, recorded.gradients, recorded.scratch
         self.peak, self.peak_back = recorded.peak, recorded.peak_back
-        self.kept, self.transient, self.dropped = (
-            sum(batch.bytes for batch in self.batches if batch.value == kind) for kind in ("kept", "transient", "dropped")
-        )
+        self.kept = sum(batch.bytes for batch in self.batches if batch.value == "kept")
+        self.transient = sum(batch.bytes for batch in self.batches if batch.value == "transient")
+        self.dropped = sum(batch.bytes for batch in self.batches if batch.value == "dropped")
         self.donated = sum(batch.bytes for batch in self.batches if batch.donated is not None)
 
     def __repr__(self) -> str:
@@ -176,7 +176,7 @@ def _values(batch: BatchLifetime) -> dict[str, str]:
     if batch.stretch is not None and "requested" not in batch.why:
         past = batch.last is not None and batch.last > batch.stretch[1]
         return {"past": f"past {batch.stretch[1]}"} if past else {"chosen": "chosen"}
-    words = {name: _VALUES[name][0] for name in ("held", "requested", "once") if name in batch.why}
+    words: dict[str, str] = {name: _VALUES[name][0] for name in ("held", "requested", "once") if name in batch.why}
     if "held" in words:
         words.pop("requested", None)
     if batch.read is not None:

@@ -12,7 +12,7 @@ from libc.stdint cimport uint32_t
 from dynet_cy.core.engine cimport add_count
 from dynet_cy.core.threads cimport Number, add_to
 from dynet_cy.graph.structs cimport (
-    FUSION, IN_FUSION, MAY_DONATE, MOST_DEPTH, TRANSIENT, VIEWS, Batch, Node, Stretch, args_of, batches_of, is_dropped,
+    IN_FUSION, MAY_DONATE, MOST_DEPTH, TRANSIENT, VIEWS, Batch, Node, Stretch, args_of, batches_of, is_dropped,
     n_stretches, nodes_of, order_of, stretches_of,
 )
 from dynet_cy.memory.arena cimport arena_rewind
@@ -31,7 +31,10 @@ cdef enum:
     AGAIN                           # the same, to be computed itself
     BACKWARD
 
-WORDS = {FORWARD: "reads", COPIED: "copies for backward", AGAIN: "reads, when it is computed again,", BACKWARD: "reads in backward"}
+WORDS = {
+    FORWARD: "reads", COPIED: "copies for backward", AGAIN: "reads, when it is computed again,",
+    BACKWARD: "reads in backward",
+}
 
 # What is looked at: a batch, and the stretches around it.
 cdef struct Reader:
@@ -162,7 +165,7 @@ cdef bint are_parts_there(const Graph* g, const Reader* r, const Op* op, uint32_
 cdef void* error_of(const Graph* g, uint32_t reader, uint32_t of, int way) noexcept with gil:
     names = [op_at(nodes_of(g)[order_of(g)[batches_of(g)[b].first]].op).name.decode() for b in (reader, of)]
     error = RuntimeError(
-        f"internal error of dynet_cy: batch {reader} ({names[0]}) {WORDS[way]} the values of batch {of} ({names[1]}), which "
-        "are gone by then.  Nothing was computed; please report it, with the output of python -m dynet_cy info")
+        f"internal error of dynet_cy: batch {reader} ({names[0]}) {WORDS[way]} the values of batch {of} ({names[1]}), "
+        "which are gone by then.  Nothing was computed; please report it, with the output of python -m dynet_cy info")
     Py_INCREF(error)
     return <void*>error

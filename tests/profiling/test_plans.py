@@ -57,6 +57,7 @@ def held() -> dy.Expression:
 
 kept: dy.Expression | None = None
 
+
 def views() -> dy.Expression:
     """Two halves of each result of a batch, one of which is a view between the other's."""
     found = []
