@@ -31,7 +31,7 @@ cdef enum:
     AGAIN                           # the same, to be computed itself
     BACKWARD
 
-WORDS = {
+cdef dict WORDS = {
     FORWARD: "reads", COPIED: "copies for backward", AGAIN: "reads, when it is computed again,",
     BACKWARD: "reads in backward",
 }

@@ -27,14 +27,14 @@ from dynet_cy.ops.registry cimport op_at
 from dynet_cy.core.devices import device_name
 from dynet_cy.graph.origin import Origin
 
-FORMS = {
+cdef dict FORMS = {
     ONE: "one", STACKED: "stacked", FLATTENED: "flattened", COLUMNS: "columns", EACH: "each", PIECES: "pieces",
     TILES: "tiles", VIEWS: "views", COPIES: "copies", IN_CELL: "in cell", CELL: "cell", IN_FUSION: "in fusion",
     FUSION: "fusion",
 }
 
 # Why values are kept.
-REASONS = {
+cdef dict REASONS = {
     WHY_HELD: "held", WHY_REQUESTED: "requested", WHY_RESULT: "result", WHY_READ: "read", WHY_ONCE: "once",
     WHY_VIEW: "view", WHY_BESIDE: "beside", WHY_SMALL: "small",
 }
