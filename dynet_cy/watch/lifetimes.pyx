@@ -193,7 +193,9 @@ cdef void note_gradients(const Graph* g, const uint32_t* ids, uint32_t count) no
             if not noting.batches[of].gradient:
                 noting.batches[of].gradient = own + 1
                 noting.batches[of].dy = batches_of(g)[of].dy
-                if own < noting.n and batches_of(g)[own].dy == NULL and batches_of(g)[of].dy == noting.batches[own].dy:
+                # On devices the whole pass has been listed by now, and what is free is NULL.
+                if (own < noting.n and batches_of(g)[own].dy == NULL and noting.batches[own].dy != NULL
+                        and batches_of(g)[of].dy == noting.batches[own].dy):
                     noting.batches[of].took = own + 1
             if batches_of(g)[of].donation & DONATED and not noting.batches[of].donated:
                 noting.batches[of].donated = own + 1
