@@ -1,4 +1,4 @@
-"""``python -m dynet_cy``: information about this installation and about files. See docs/command-line.md."""
+"""``python -m dynet_cy``: this installation, files, and plans of programs. See docs/command-line.md."""
 
 from dynet_cy.commands import main
 

@@ -152,6 +152,56 @@ def test_files_that_cannot_be_used(tmp_path: Path, capsys, name: str, data: byte
         assert not (tmp_path / "out").exists()
 
 
+PROGRAM = """
+import sys
+import dynet_cy as dy
+W = dy.ParameterCollection().add_parameters((3, 3))
+for number in range(int(sys.argv[1])):
+    dy.renew_cg()
+    print("pass", number, __name__, sys.argv[2:])
+    try:
+        dy.sum_elems(dy.tanh(W if number else W * W)).backward()
+    except Exception:
+        print("caught")
+if "fails" in sys.argv:
+    open("nowhere")
+sys.exit(sys.argv[1] == "0" and 3)
+"""
+
+
+def test_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+
+    def run(*args: str) -> tuple[object, str, str]:
+        before = sys.argv[:], sys.path[:]
+        try:
+            status: object = main(["plan", *args])
+        except SystemExit as end:
+            status = end.code
+        assert (sys.argv, sys.path) == before
+        dy.renew_cg()
+        return status, *capsys.readouterr()
+
+    status, out, err = run(str(program), "5", "--all", "x")
+    assert (status, err) == (0, "pass 0 __main__ ['--all', 'x']\n")
+    assert [line.split()[1] for line in out.splitlines()[1:4]] == ["matmul", "tanh", "sum"]
+    status, out, err = run("--all", "--pass", "2", str(program), "5")
+    assert (status, err.count("pass")) == (0, 2)
+    assert [line.split()[1] for line in out.splitlines()[1:3]] == ["tanh", "sum"]
+    assert "program.py:9" in out
+    assert run("--pass", "2", str(program), "1")[0] == (
+        f"python -m dynet_cy plan: {program} has run 1 backward pass only: there is no pass 2"
+    )
+    assert run(str(program), "0")[:2] == (3, "")
+    status, out, err = run("--pass", "2", str(program), "1", "fails")
+    assert (status, out) == (1, "")
+    assert err.splitlines()[-1].startswith("FileNotFoundError: [Errno 2]")
+    assert "runpy" not in err
+    assert run(str(tmp_path / "nowhere.py"))[0] == 1
+    assert run("--pass", "0", str(program))[0] == 2
+
+
 def test_info_bench_and_exit_codes(tmp_path: Path) -> None:
     def run(*args: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "layout.md"
@@ -14,6 +20,20 @@ def functions() -> list[tuple[int, str, str]]:
     section = PAGE.read_text(encoding="utf-8").split("## A call, function by function")[1].split("\n## ")[0]
     lines = [line for block in re.findall(r"```text\n(.*?)```", section, re.DOTALL) for line in block.splitlines()]
     return [(len(line) - len(line.lstrip()), *line.split()[:2]) for line in lines]  # type: ignore[misc]
+
+
+def test_the_printed_plan_is_what_the_command_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the last line: memory depends on the machine."""
+    section = PAGE.read_text(encoding="utf-8").split("## Reading a plan")[1].split("\n## ")[0]
+    command, expected = (text for text in re.findall(r"```(?:sh|text)\n(.*?)```", section, re.DOTALL))
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "examples"))
+    importlib.import_module("made_data").write_treebank(tmp_path / "short.conllu", 64, 1)
+    words = [sys.executable, *command.split()[1:]]
+    words[words.index("examples/tagger.py")] = str(ROOT / "examples" / "tagger.py")
+    settings = {name: value for name, value in os.environ.items() if not name.startswith("DYNET_CY_")}
+    done = subprocess.run(words, cwd=tmp_path, env=settings, capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.splitlines()[:-1] == expected.splitlines()[:-1]
+    assert re.sub(r"[\d.]+", "0", done.stdout.splitlines()[-1]) == re.sub(r"[\d.]+", "0", expected.splitlines()[-1])
 
 
 def bodies(name: str, module: str) -> list[str]:

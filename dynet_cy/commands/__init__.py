@@ -1,4 +1,4 @@
-"""The commands of ``python -m dynet_cy``: info, inspect, convert, bench."""
+"""The commands of ``python -m dynet_cy``: info, inspect, convert, bench, plan."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import sys
 from collections.abc import Sequence
 
 from dynet_cy._version import __version__
-from dynet_cy.commands import bench, convert, info, inspect
+from dynet_cy.commands import bench, convert, info, inspect, plan
 from dynet_cy.files.textfile import ModelFileError
 
 __all__ = ["main"]
 
-_COMMANDS = {"info": info, "inspect": inspect, "convert": convert, "bench": bench}
+_COMMANDS = {"info": info, "inspect": inspect, "convert": convert, "bench": bench, "plan": plan}
 
 
 def parser() -> argparse.ArgumentParser:
     """The argument parser; each module of this package adds the arguments of its command."""
     made = argparse.ArgumentParser(
         prog="python -m dynet_cy",
-        description="Information about this installation and about files.",
+        description="Information about this installation, about files and about programs.",
         epilog="Training with several processes has a command of its own: python -m dynet_cy.launch --help",
     )
     made.add_argument("--version", action="version", version=f"dynet_cy {__version__}")

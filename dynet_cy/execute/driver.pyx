@@ -12,6 +12,7 @@ from dynet_cy.ops.registry cimport CPU, GPU
 from dynet_cy.schedule.plan cimport drop_plan, drop_plan_cache, plan
 from dynet_cy.schedule.speculation cimport drop_speculation
 from dynet_cy.watch.instruments cimport check_before, checking, end_pass, list_batches, profiling
+from dynet_cy.watch.lifetimes cimport note_backward_pass, note_forward_pass, recording
 from dynet_cy.watch.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span
 
 cdef Backend[2] backends                   # by kind of device
@@ -50,6 +51,8 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
         end_pass(g, FORWARD_PASS, span)
         if profiling > 1:
             list_batches(g, ran)
+    if recording:
+        note_forward_pass(g, ran)
     return 0
 
 
@@ -108,6 +111,8 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     finally:
         unlock_graph(g)
         end_pass(g, BACKWARD_PASS, span)
+    if recording:
+        note_backward_pass(g, target)
     return 0
 
 

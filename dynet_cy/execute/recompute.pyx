@@ -25,7 +25,7 @@ from dynet_cy.execute.accumulation cimport finish_background
 from dynet_cy.execute.gradients cimport run_backward
 from dynet_cy.execute.walk cimport (
     MOST_TOGETHER, Draws, arrange, assign_values, claim_batch, clear_call, is_divided, lay_items, run_again,
-    run_planned_at_once, settle,
+    run_planned_at_once, settle, verify_plan,
 )
 from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, FLATTENED, MOST_DEPTH, NO_STRETCH, ONE, STACKED, TILES, TRANSIENT, Batch,
@@ -53,7 +53,7 @@ cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* t
     cdef size_t top = g.grads.top
     cdef uint32_t begin = g.n_batches
     cdef uint32_t first
-    cdef int ended, i
+    cdef int ended, i, misread = 0
     cdef size_t[8] needed                       # MOST_DEPTH: by the rooms of earlier passes
     cdef bint transient
     if n_batches == 0:
@@ -63,6 +63,8 @@ cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* t
     for i in range(MOST_DEPTH):
         needed[i] = g.rooms[i].needed
     first = plan_stretches(g, &n_batches, targets, n, most_along, &transient)
+    if first != NO_STRETCH:
+        misread = verify_plan(w, n_batches)
     pack_for_narrow(g.missing != 0)
     if is_limited(g) and w.at_once:
         arena_trim(&g.scratch, SIZE_MAX)        # the plan took more than the pass will
@@ -70,7 +72,7 @@ cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* t
         if not w.at_once:
             w.device.take_apart(w, n_batches)       # a stretch may end between them
         evict(g, stretches_of(g)[first].before)     # the last stretch of an earlier pass, whose room is needed
-        if (note_reads(w, first) or (transient or g.may_donate) and note_transient_reads(w, n_batches)
+        if (misread or note_reads(w, first) or (transient or g.may_donate) and note_transient_reads(w, n_batches)
                 or open_rooms(w)):
             arena_rewind(&g.grads, top)
             cut_short(g)

@@ -23,7 +23,9 @@ from dynet_cy.core.threads cimport now
 from dynet_cy.execute.recompute cimport (
     check_batch, count_again, drop_failed, end_transient, may_drop, note_transient_reads, run_planned_in_stretches,
 )
-from dynet_cy.execute.walk cimport Draws, assign_values, is_divided, most_along, run_again, run_planned_at_once
+from dynet_cy.execute.walk cimport (
+    Draws, assign_values, is_divided, most_along, run_again, run_planned_at_once, verify_plan,
+)
 from dynet_cy.graph.structs cimport (
     COMPUTED, DONATED, FOR_NOW, IN_ORDER, NO_BATCH, NO_STRETCH, REMATERIALIZING, SENT, SPARED, TRANSIENT, VIEWS, Batch,
     Graph, Node, Stretch, args_of, batches_of, held_of, home_of, is_dropped, nodes_of, order_of, part_gradients,
@@ -91,7 +93,7 @@ cdef int run_planned_with_transient(Walk* w, uint32_t n_batches, const uint32_t*
     open_transient(g, n_batches, block)
     if not w.at_once:
         w.device.note_memory(w)
-    if note_transient_reads(w, n_batches):
+    if note_transient_reads(w, n_batches) or verify_plan(w, n_batches):
         arena_rewind(&g.grads, top)
         return -1
     ended = run_planned_at_once(w, n_batches)
@@ -104,7 +106,7 @@ cdef int run_planned(Walk* w, uint32_t n_batches) noexcept nogil:
     """Run a plan without transient values; backward may donate some."""
     cdef Graph* g = w.g
     cdef int ended
-    if g.may_donate and note_transient_reads(w, n_batches):
+    if g.may_donate and (note_transient_reads(w, n_batches) or verify_plan(w, n_batches)):
         return -1
     ended = run_planned_at_once(w, n_batches)
     note_caller(0, False)

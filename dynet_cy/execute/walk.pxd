@@ -412,6 +412,9 @@ cdef int run_again(Walk* w, Batch* batch, uint32_t n) noexcept nogil
 cdef int poison_transient(Walk* w) noexcept nogil
 # Compute the next n planned batches at once, and count them as run: -1 after a failure, 1 if time was up.
 cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil
+# Before the next n planned batches run, among which some values do not live as long as the graph: fail if one of them
+# is not there when it is read.
+cdef int verify_plan(Walk* w, uint32_t n) noexcept nogil
 # Allocate the values of a planned batch, and compute them, or list the call that will.  The nodes of the batch must
 # have no values yet.
 cdef int run_forward(Walk* w, Batch* batch) noexcept nogil

@@ -24,6 +24,7 @@ from dynet_cy.ops.registry cimport CPU, LIST, SHARE, UNCHANGED, Needs, Op, op_at
 from dynet_cy.schedule.budget cimport is_limited
 from dynet_cy.schedule.plan cimport argument_of, end_of_run, fetch, fetch_from, may_be_value, view_at
 from dynet_cy.schedule.transient cimport small_too
+from dynet_cy.schedule.verify cimport verify
 from dynet_cy.watch.instruments cimport AGAIN, NOTHING, bad_values, checking, note_call, profiling, raise_anomaly
 from dynet_cy.watch.usage cimport raise_no_memory
 
@@ -1166,6 +1167,11 @@ cdef int list_planned(Walk* w, uint32_t n) noexcept nogil:
 
 cdef int run_part(Walk* w, uint32_t first, uint32_t end, uint32_t depth) noexcept nogil:
     return run_planned_at_once(w, end - first)
+
+
+cdef int verify_plan(Walk* w, uint32_t n) noexcept nogil:
+    w.failure.raised = verify(w.g, n, most_along)
+    return -1 if w.failure.raised != NULL else 0
 
 
 cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil:

@@ -17,7 +17,8 @@ from dynet_cy.memory.storage cimport Changes
 cdef extern from "dynet_cy/graph.h" nogil:
     # derived: constants of COMPUTED, WANTED, LIVE, NEEDS_GRAD, TRAINABLE, SHARED, DROPPED, SENT, NO_BATCH, NO_NODE,
     #     REVERT_BITS, RUNNING = DY_GRAPH_RUNNING, ONE, STACKED, FLATTENED, COLUMNS, EACH, PIECES, TILES, VIEWS, COPIES,
-    #     IN_CELL, CELL, IN_FUSION, FUSION, GRAPH_ARENAS, GRAPH_ARRAYS, TRANSIENT, NO_STRETCH, MOVABLE
+    #     IN_CELL, CELL, IN_FUSION, FUSION, GRAPH_ARENAS, GRAPH_ARRAYS, TRANSIENT, NO_STRETCH, MOVABLE, WHY_HELD,
+    #     WHY_RESULT, WHY_ONCE, WHY_SMALL, WHY_READ, WHY_REQUESTED, WHY_BESIDE, WHY_VIEW
     int COMPUTED "DY_COMPUTED"
     int WANTED "DY_WANTED"
     int LIVE "DY_LIVE"
@@ -48,6 +49,14 @@ cdef extern from "dynet_cy/graph.h" nogil:
     int TRANSIENT "DY_TRANSIENT"
     uint32_t NO_STRETCH "DY_NO_STRETCH"
     int MOVABLE "DY_MOVABLE"
+    int WHY_HELD "DY_WHY_HELD"
+    int WHY_RESULT "DY_WHY_RESULT"
+    int WHY_ONCE "DY_WHY_ONCE"
+    int WHY_SMALL "DY_WHY_SMALL"
+    int WHY_READ "DY_WHY_READ"
+    int WHY_REQUESTED "DY_WHY_REQUESTED"
+    int WHY_BESIDE "DY_WHY_BESIDE"
+    int WHY_VIEW "DY_WHY_VIEW"
     # end of constants
     # derived: functions of bint same_renewal
     bint same_renewal "dy_same_renewal"(uint64_t a, uint64_t b)
@@ -91,6 +100,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint8_t joint
         uint8_t keeps
         uint8_t donation
+        uint8_t why
         uint32_t reader
         uint32_t last
         uint32_t again
@@ -298,7 +308,7 @@ cdef extern from "dynet_cy/gradients.h" nogil:
     # end of structs
 
     # derived: functions of bint take_spare, bint leave_spare, bint open_gradients, bint claim_gradients, claim_memory,
-    #     free_memory, done_with, last_joint, gradient_bytes
+    #     free_memory, done_with, first_joint, last_joint, gradient_bytes
     bint take_spare "dy_take_spare"(Batch* batch, Spare* spare)
     bint leave_spare "dy_leave_spare"(const Graph* g, Batch* batch, Spare* spare)
     bint open_gradients "dy_open_gradients"(Graph* g, int whole)
@@ -306,6 +316,7 @@ cdef extern from "dynet_cy/gradients.h" nogil:
     void* claim_memory "dy_claim_memory"(Graph* g, size_t bytes, int lasting)
     void free_memory "dy_free_memory"(Graph* g, void* p, size_t bytes)
     Batch* done_with "dy_done_with"(Batch* batch)
+    Batch* first_joint "dy_first_joint"(Batch* batch)
     Batch* last_joint "dy_last_joint"(Batch* batch)
     size_t gradient_bytes "dy_gradient_bytes"(const Batch* first, const Batch* last)
     # end of functions

@@ -45,17 +45,21 @@ from dynet_cy.profiling.memory import dropped_rows as _dropped_rows
 from dynet_cy.profiling.memory import memory_rows as _memory_rows
 from dynet_cy.profiling.memory import missing_hint as _missing_hint
 from dynet_cy.profiling.memory import value_rows as _value_rows
+from dynet_cy.profiling.plans import BatchLifetime, PassPlan
 from dynet_cy.profiling.report import tables, write_report
 from dynet_cy.profiling.timelines import FileName, join_timelines, write_timeline
 from dynet_cy.watch import instruments as _watch
+from dynet_cy.watch import lifetimes as _lifetimes
 from dynet_cy.watch import timeline as _timeline
 from dynet_cy.watch import usage as _usage
 from dynet_cy.watch.timeline import Span
 from dynet_cy.watch.usage import GraphUsage
 
 __all__ = [
+    "BatchLifetime",
     "LineProfile",
     "OpProfile",
+    "PassPlan",
     "Profile",
     "RequestProfile",
     "ScopeProfile",
@@ -225,6 +229,7 @@ class Profile(list["OpProfile"]):
         elapsed: seconds from the beginning of the measurement to its end; 0 if that is not known
         memory: what the graph held that held most, in bytes: `values`, `gradients`, `scratch`, `nodes`, and `by_value`,
             the values by operation and line, the largest first; None if nothing ran
+        plan: the plan of a pass with the lifetimes of all values, if it was requested and has run; else None
 
     Example:
         >>> with profiling.measure(lines=True) as profile:
@@ -242,6 +247,7 @@ class Profile(list["OpProfile"]):
     reused: int = 0
     elapsed: float = 0.0
     memory: GraphUsage | None = None
+    plan: PassPlan | None = None
 
     def save_timeline(self, filename: FileName) -> None:
         """Write a timeline to a file in the Trace Event format, for https://ui.perfetto.dev or chrome://tracing.
@@ -505,7 +511,7 @@ def _since(profile: Profile, began: float) -> Profile:
 
 
 @contextmanager
-def measure(lines: bool = False, timeline: bool = False) -> Iterator[Profile]:
+def measure(lines: bool = False, timeline: bool = False, plan: int = 0) -> Iterator[Profile]:
     """Measure the graphs of all threads while the block runs; its profile is complete at the end of the block.
 
     Args:
@@ -514,9 +520,12 @@ def measure(lines: bool = False, timeline: bool = False) -> Iterator[Profile]:
         timeline: whether to record when each batch, pass, update and exchange ran, for `Profile.save_timeline` and
             `Profile.save_report`; lines are recorded too. At most 524,288 entries are kept, about 140 MB.
             Default: False
+        plan: the number of a backward pass, counted from 1, to record in `Profile.plan`: its batches, and how long
+            each value and gradient lives. Default: 0, none
 
     Raises:
         RuntimeError: a timeline is being measured already
+        ValueError: `plan` is negative
 
     Example:
         >>> with profiling.measure(lines=True) as profile:
@@ -524,6 +533,8 @@ def measure(lines: bool = False, timeline: bool = False) -> Iterator[Profile]:
         >>> profile[0].op
         'tanh'
     """
+    if plan < 0:
+        raise ValueError(f"measure: the number of a backward pass must be at least 1, or 0 for none, not {plan}")
     lines = lines or timeline
     before = _watch.level()
     result = Profile()
@@ -534,6 +545,8 @@ def measure(lines: bool = False, timeline: bool = False) -> Iterator[Profile]:
     _watch.set_level(max(before, 1))
     if lines:
         _origin.switch(True)
+    if plan:
+        _lifetimes.record(plan)
     began = time.perf_counter()
     try:
         yield result
@@ -546,6 +559,10 @@ def measure(lines: bool = False, timeline: bool = False) -> Iterator[Profile]:
         if timeline:
             result.timeline, result.dropped = _timeline.recorded_spans()
             _timeline.switch(False)
+        if plan:
+            recorded = _lifetimes.recorded_plan()
+            result.plan = PassPlan(recorded) if recorded is not None else None
+            _lifetimes.stop()
 
 
 _at_exit = False

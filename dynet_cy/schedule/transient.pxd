@@ -3,7 +3,9 @@
 from libc.stdint cimport uint8_t, uint32_t
 
 from dynet_cy.core.threads cimport Number
-from dynet_cy.graph.structs cimport Graph
+from dynet_cy.graph.structs cimport Batch, Graph
+from dynet_cy.ops.registry cimport Op
+from dynet_cy.schedule.facts cimport PlanFacts
 
 # Whether values are transient, and copies are given back, however little memory they take: for tests.
 cdef Number small_too
@@ -16,6 +18,12 @@ cdef bint plan_transient(Graph* g, uint32_t n_batches, const uint32_t* targets, 
                          size_t* block) noexcept nogil
 # Give them memory.  False: there is none, and no batch is transient.
 cdef bint open_transient(Graph* g, uint32_t n_batches, size_t block) noexcept nogil
+
+# Whether backward reads argument i of a batch as a copy, in which concatenations come from their own arguments.
+cdef bint reads_parts(const PlanFacts* facts, const Batch* batch, const Op* op, uint32_t i,
+                      size_t most_along) noexcept nogil
+# Whether a value is its arguments, one after the other.
+cdef bint is_of_parts(const Graph* g, uint32_t node) noexcept nogil
 
 # `plan_transient` in two steps, between which fewer batches may become transient: first find them, as bytes by batch,
 # that are 0.  False: there are none, and `kept` is as it was.

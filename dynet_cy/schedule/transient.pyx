@@ -38,7 +38,8 @@ from dynet_cy.core.tensor cimport total_of
 from dynet_cy.core.threads cimport Number
 from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, COPIES, EACH, FLATTENED, FUSION, IN_FUSION, MAY_DONATE, NO_BATCH, SHARED, STACKED, TILES,
-    TRANSIENT, VIEWS, WANTED, Batch, Block, Graph, Hole, Node, args_of, batches_of, block_bytes, device_of,
+    TRANSIENT, VIEWS, WANTED, WHY_BESIDE, WHY_HELD, WHY_ONCE, WHY_READ, WHY_REQUESTED, WHY_RESULT, WHY_SMALL, WHY_VIEW,
+    Batch, Block, Graph, Hole, Node, args_of, batches_of, block_bytes, device_of,
     give_to_block, held_of, nodes_of, order_of, state_of, take_in_block,
 )
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
@@ -72,7 +73,7 @@ cdef struct Search:
     Graph* g
     uint32_t begin, end             # the planned batches
     PlanFacts facts
-    uint8_t* kept                   # by batch
+    uint8_t* kept                   # by batch: why it is kept (WHY_...), or 0
     bint on_device                  # some of it
     uint8_t* parts                  # by batch, of concatenations: whether its parts are the same in backward
     size_t most_along
@@ -151,9 +152,9 @@ cdef bint open_search(Search* s) noexcept nogil:
     return open_facts(&s.facts, s.g, s.begin, n_batches)
 
 
-cdef inline void keep(Search* s, uint32_t b) noexcept nogil:
+cdef inline void keep(Search* s, uint32_t b, uint8_t why) noexcept nogil:
     if b != NONE:
-        s.kept[b - s.begin] = True
+        s.kept[b - s.begin] |= why
         note_reader(s, b)
 
 
@@ -179,7 +180,7 @@ cdef bint keep_what_is_read(Search* s, const uint32_t* targets, uint32_t n) noex
         if batch.count == 1 and batch.form != VIEWS and not s.on_device:
             look_at_one(s, batch, b)
             continue
-        s.kept[b - s.begin] = s.kept[b - s.begin] or keeps_itself(s, batch)
+        s.kept[b - s.begin] |= keeps_itself(s, batch)
         keep_arguments(s, b)
         if batch.cell:
             extend_arguments(s, batch, batch.cell - 1)
@@ -190,10 +191,11 @@ cdef bint keep_what_is_read(Search* s, const uint32_t* targets, uint32_t n) noex
     if s.on_device:
         keep_copied_last(s)
     for i in range(n):
-        keep(s, batch_of(&s.facts, targets[i]))
+        keep(s, batch_of(&s.facts, targets[i]), WHY_REQUESTED)
     keep_for_others(s)
     s.n = 0
     for b in range(s.begin, s.end):
+        batches_of(g)[b].why = s.kept[b - s.begin]
         s.n += not s.kept[b - s.begin]
     if not s.on_device and g.spares_for == 0:
         mark_donatable(s)
@@ -222,16 +224,15 @@ cdef inline void look_at_one(Search* s, Batch* batch, uint32_t b) noexcept nogil
     cdef const Op* op = &ops[x.op]
     cdef const uint32_t* args = args_of(g, x)
     batch.bytes = total_of(&x.dim) * sizeof(float)
-    if (reads_result(op) or op.random or op.raised != NULL or held_of(g)[number]
-            or batch.bytes < least_of(g, number)):
-        s.kept[b - s.begin] = True
+    s.kept[b - s.begin] |= (keeps_op(op) or (WHY_HELD if held_of(g)[number] else WHY_SMALL
+                                             if batch.bytes < least_of(g, number) else 0))
     for i in range(x.nargs):
         of = batch_of(&s.facts, args[i])
         if of == NONE:
             continue
         batches_of(g)[of].last = b
         if reads(op, i):
-            keep(s, of)
+            keep(s, of, WHY_READ)
 
 
 cdef inline size_t least_of(const Graph* g, uint32_t node) noexcept nogil:
@@ -239,21 +240,26 @@ cdef inline size_t least_of(const Graph* g, uint32_t node) noexcept nogil:
     return 1 if small_too else LEAST_ON_DEVICE if device_of(g, node) else LEAST_OF_BATCH
 
 
-cdef bint keeps_itself(const Search* s, Batch* batch) noexcept nogil:
-    """Whether a batch is kept whoever reads it; sets its bytes."""
+cdef inline uint8_t keeps_op(const Op* op) noexcept nogil:
+    """Why the values of an op are kept, whatever else there is in the graph; 0: they need not be."""
+    return WHY_RESULT if reads_result(op) else WHY_ONCE if op.random or op.raised != NULL else 0
+
+
+cdef uint8_t keeps_itself(const Search* s, Batch* batch) noexcept nogil:
+    """Why a batch is kept whoever reads it, or 0; sets its bytes."""
     cdef const Graph* g = s.g
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef const Op* op = &ops[nodes_of(g)[ids[0]].op]
     cdef const uint8_t* held = held_of(g)
     cdef uint32_t j
-    if batch.form == VIEWS or reads_result(op) or op.random or op.raised != NULL:
-        return True
+    if batch.form == VIEWS or keeps_op(op):
+        return WHY_VIEW if batch.form == VIEWS else keeps_op(op)
     batch.bytes = 0
     for j in range(batch.count):
         if held[ids[j]]:
-            return True
+            return WHY_HELD
         batch.bytes += total_of(&nodes_of(g)[ids[j]].dim) * sizeof(float)
-    return batch.bytes < least_of(g, ids[0])
+    return WHY_SMALL if batch.bytes < least_of(g, ids[0]) else 0
 
 
 cdef void keep_arguments(Search* s, uint32_t b) noexcept nogil:
@@ -283,10 +289,10 @@ cdef void keep_arguments(Search* s, uint32_t b) noexcept nogil:
                 read_copies(s, of, b)
             batches_of(g)[of].last = max(batches_of(g)[of].last, b)
             if read:
-                keep(s, of)
+                keep(s, of, WHY_VIEW if batch.form == VIEWS else WHY_READ)
         if parted and adjacent and not read:
             for j in range(batch.count):
-                keep(s, batch_of(&s.facts, args_of(g, &nodes_of(g)[ids[j]])[i]))
+                keep(s, batch_of(&s.facts, args_of(g, &nodes_of(g)[ids[j]])[i]), WHY_BESIDE)
 
 
 cdef void extend_arguments(Search* s, const Batch* batch, uint32_t until) noexcept nogil:
@@ -327,13 +333,13 @@ cdef void keep_all_arguments(Search* s, const Batch* batch) noexcept nogil:
     for j in range(batch.count):
         x = &nodes_of(s.g)[order_of(s.g)[batch.first + j]]
         for i in range(x.nargs):
-            keep(s, batch_of(&s.facts, args_of(s.g, x)[i]))
+            keep(s, batch_of(&s.facts, args_of(s.g, x)[i]), WHY_READ)
 
 
 cdef void read_copies(Search* s, uint32_t copies, uint32_t reader) noexcept nogil:
     """A batch reads copies, as the first one: they are made by then, unless they are copied again."""
     if batches_of(s.g)[reader].form == COPIES:
-        keep(s, copies)
+        keep(s, copies, WHY_READ)
         keep_all_arguments(s, &batches_of(s.g)[copies])
     else:
         extend_arguments(s, &batches_of(s.g)[copies], reader)
@@ -359,23 +365,28 @@ cdef bint read_through(Search* s, const Batch* batch, const Op* op, uint32_t i) 
     cdef Graph* g = s.g
     cdef uint32_t j, k, arg, of
     cdef const Node* x
-    arg = argument(g, batch, 0, i)
-    if batch_of(&s.facts, arg) == NONE or not is_of_parts(g, arg) or not is_copied(s, batch, op, i):
+    if not reads_parts(&s.facts, batch, op, i, s.most_along):
         return False
     for j in range(batch.count):
         arg = argument(g, batch, j, i)
         of = batch_of(&s.facts, arg)
         if not is_of_parts(g, arg):
-            keep(s, of)
+            keep(s, of, WHY_READ)
             continue
         if s.parts[of - s.begin] == UNKNOWN:
             s.parts[of - s.begin] = LASTING if have_copies(g, &batches_of(g)[of]) else CHANGING
         if s.parts[of - s.begin] == CHANGING:
-            keep(s, of)
+            keep(s, of, WHY_READ)
         x = &nodes_of(g)[arg]
         for k in range(x.nargs):
-            keep(s, batch_of(&s.facts, args_of(g, x)[k]))
+            keep(s, batch_of(&s.facts, args_of(g, x)[k]), WHY_READ)
     return True
+
+
+cdef bint reads_parts(const PlanFacts* facts, const Batch* batch, const Op* op, uint32_t i,
+                      size_t most_along) noexcept nogil:
+    cdef uint32_t arg = argument(facts.g, batch, 0, i)
+    return batch_of(facts, arg) != NONE and is_of_parts(facts.g, arg) and is_copied(facts, batch, op, i, most_along)
 
 
 cdef inline uint32_t argument(const Graph* g, const Batch* batch, uint32_t j, uint32_t i) noexcept nogil:
@@ -383,8 +394,7 @@ cdef inline uint32_t argument(const Graph* g, const Batch* batch, uint32_t j, ui
     return args_of(g, &nodes_of(g)[order_of(g)[batch.first + j]])[i]
 
 
-cdef inline bint is_of_parts(const Graph* g, uint32_t node) noexcept nogil:
-    """Whether a value is its arguments, one after the other."""
+cdef bint is_of_parts(const Graph* g, uint32_t node) noexcept nogil:
     cdef const Node* x = &nodes_of(g)[node]
     return ops[x.op].needs[CPU].laid != NULL and ops[x.op].needs[CPU].laid(&x.dim, x.attrs)
 
@@ -405,10 +415,11 @@ cdef bint have_copies(const Graph* g, const Batch* batch) noexcept nogil:
     return True
 
 
-cdef bint is_copied(const Search* s, const Batch* batch, const Op* op, uint32_t i) noexcept nogil:
+cdef bint is_copied(const PlanFacts* facts, const Batch* batch, const Op* op, uint32_t i,
+                    size_t most_along) noexcept nogil:
     """Whether the call of a batch cannot but copy argument i: wherever values lie, two that it reads one after the
     other are not adjacent."""
-    cdef const Graph* g = s.g
+    cdef const Graph* g = facts.g
     cdef const uint32_t* order = order_of(g)
     cdef const Batch* of
     cdef uint32_t j, arg, number, last = 0, at = 0, end = 0
@@ -420,7 +431,7 @@ cdef bint is_copied(const Search* s, const Batch* batch, const Op* op, uint32_t 
     for j in range(batch.count):
         elements += total_of(&nodes_of(g)[order[batch.first + j]].dim)
         arg = argument(g, batch, j, i)
-        number = batch_of(&s.facts, arg)
+        number = batch_of(facts, arg)
         if number == NONE:
             return False
         of = &batches_of(g)[number]
@@ -438,7 +449,7 @@ cdef bint is_copied(const Search* s, const Batch* batch, const Op* op, uint32_t 
         while order[at] != arg:
             at += 1
         at += 1
-    return apart and elements <= s.most_along
+    return apart and elements <= most_along
 
 
 cdef bint may_touch(const Graph* g, uint32_t last, uint32_t number) noexcept nogil:
@@ -466,7 +477,7 @@ cdef void keep_for_others(Search* s) noexcept nogil:
         if x.batch != NO_BATCH:                     # it has been dropped itself
             continue
         for k in range(x.nargs):
-            keep(s, batch_of(&s.facts, args_of(g, x)[k]))
+            keep(s, batch_of(&s.facts, args_of(g, x)[k]), WHY_REQUESTED)
 
 
 # ---- where ------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from dynet_cy.graph.structs cimport (
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.registry cimport MAX_OPS, Op, op_at
 from dynet_cy.schedule.speculation cimport track_requests, was_waiting
+from dynet_cy.watch.lifetimes cimport note_lifetimes, recording
 from dynet_cy.watch.timeline cimport BATCH, BATCH_AGAIN, BATCH_BACKWARD, WEIGHTS, end_span, span_of_call, tracing
 from dynet_cy.watch.usage cimport note_level, note_peak
 
@@ -495,6 +496,8 @@ cdef void note_call(const Graph* g, uint32_t first, uint32_t count, int way, uin
     note_level(g)
     if tracing:
         span_of_call(g, first, count, kind_of(way), nodes, since, ended)
+    if recording:
+        note_lifetimes(g, first, count, way == BACKWARDS)
     if g.origins.top == 0 or nodes == 0:
         return
     duration = (ended - since) // nodes

@@ -83,6 +83,15 @@ enum { DY_KEEPS_ASKED = 1, DY_KEEPS_FACTORS = 2 };
  * since others are. */
 enum { DY_MAY_DONATE = 1, DY_DONATED = 2, DY_SPARED = 4, DY_REMATERIALIZING = 8, DY_FOR_NOW = 16 };
 
+/* In dy_batch.why, bits of why the values of a batch are kept: the program refers to them; its own backward reads them;
+ * they could not be computed again, or are too small to pay; the backward of batch `reader` reads them (0: they are
+ * copied on the device); they are requested, or a node outside the plan reads them; a batch may read them in place
+ * together with those beside them.  0: they are not kept, or this was not looked for. */
+enum {
+    DY_WHY_HELD = 1, DY_WHY_RESULT = 2, DY_WHY_ONCE = 4, DY_WHY_SMALL = 8, DY_WHY_READ = 16, DY_WHY_REQUESTED = 32,
+    DY_WHY_BESIDE = 64, DY_WHY_VIEW = 128
+};
+
 /* Nodes that were run together; needed again in backward. */
 typedef struct {
     uint32_t first, count;      /* its nodes: a range of graph.order */
@@ -102,6 +111,7 @@ typedef struct {
     uint8_t joint;              /* gradients.h */
     uint8_t keeps;              /* backward: why its gradients stay where they are: DY_KEEPS_... */
     uint8_t donation;           /* what becomes of the memory of its values: gradients.h */
+    uint8_t why;                /* why its values are kept: DY_WHY_..., for those who read the plan (watch/lifetimes) */
     uint32_t reader;            /* 1 + the first batch whose backward reads its values, among those planned with it; 0: none */
     uint32_t last;              /* with the level DY_TRANSIENT: the last batch that reads its values */
     uint32_t again;             /* how often its values were computed again */
