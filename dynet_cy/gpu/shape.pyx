@@ -13,12 +13,15 @@ from dynet_cy.gpu.lazy cimport read_rows
 from dynet_cy.gpu.positions cimport CU_POSITIONS, NO_ROW, find_places, find_positions
 from dynet_cy.gpu.refused cimport refused_of
 from dynet_cy.gpu.registry cimport (
-    BASE, Axes, add_axis, contract, expand, gpu_op, gpu_op_named, kernel_at, module_at, needs_module, no_axes, scaled,
+    BASE, Axes, add_axis, contract, expand, gpu_op, kernel_at, module_at, needs_module, no_axes, number_of,
+    scaled,
 )
 from dynet_cy.memory.storage cimport Param, note_gradient, touch
 from dynet_cy.ops.loops cimport Split, split_at
 from dynet_cy.ops.index cimport LISTED, OWN_POSITIONS, Places, has_positions, places_of, places_total
 from dynet_cy.ops.shape cimport is_along_last_axis
+
+from dynet_cy.ops.index import ways
 
 cdef int CU_LOOKUP                                     # the module of kernels
 
@@ -458,20 +461,17 @@ cdef int add_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return 0 if c.accumulate else fill(gpu, total_of(&c.dx.dim), 0, c.dx.v)
 
 
-for name in (b"pick", b"pick_range", b"pick_batch_elems", b"select_rows", b"select_cols", b"strided_select", b"take"):
-    op = gpu_op(name, CU_SELECT, read_forward, read_backward)
+for name, way in ways.items():
+    if way not in ("reads", "adds"):
+        continue
+    op = (gpu_op(name.encode(), CU_SELECT, read_forward, read_backward) if way == "reads"
+          else gpu_op(name.encode(), CU_SELECT, add_forward, add_backward))
     needs_module(op, CU_LOOKUP)
-    op.lists = True
-
-for name in (b"scatter_rows", b"scatter_cols", b"put"):
-    op = gpu_op(name, CU_SELECT, add_forward, add_backward)
-    needs_module(op, CU_LOOKUP)
-    op.assigns = True
-
-for name in (b"take", b"put"):
-    op = gpu_op_named(name)
-    needs_module(op, CU_POSITIONS)
-    op.saved = items_size
+    op.lists = way == "reads"
+    op.assigns = way == "adds"
+    if has_positions(number_of(op)):
+        needs_module(op, CU_POSITIONS)
+        op.saved = items_size
 
 
 # ---- sort, argsort ----------------------------------------------------------------------

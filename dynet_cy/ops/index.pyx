@@ -1,9 +1,14 @@
 """Ops that only move elements: the rows of `include/dynet_cy/index.def`."""
 
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
 from libc.stdint cimport uint32_t
 from libc.string cimport memset, strcmp
 
-from dynet_cy.core.tensor cimport Call, Dim, size_of
+from dynet_cy.core.tensor cimport Attr, Call, Dim, Tensor, size_of
 from dynet_cy.kernels.kernels cimport K, dy_kernels
 from dynet_cy.ops.loops cimport Split, split_at
 from dynet_cy.ops.positions cimport is_position, refuse, refused
@@ -66,15 +71,23 @@ dy_index_kernels = K
 dy_index_find = find
 
 
+# Of each op: "reads" if its result is a part of its argument, or else "turns", "adds" or "lays", as in index.def.
+ways: dict[str, str] = {}
+
+
+cdef const Row* row_of(const char* name) except NULL:
+    cdef int i
+    for i in range(COUNT):
+        if strcmp(dy_index_rows[i].name, name) == 0:
+            return &dy_index_rows[i]
+    raise RuntimeError(f"index.def has no row {name.decode()}")
+
+
 cdef Op* index_op(const char* name, const char* args, DimRule dim) except NULL:
-    cdef int i = 0
-    while strcmp(dy_index_rows[i].name, name):
-        i += 1
-        if i == COUNT:
-            raise RuntimeError(f"index.def has no row {name.decode()}")
-    cdef const Row* row = &dy_index_rows[i]
+    cdef const Row* row = row_of(name)
     cdef Op* op = register(name, args, dim, row.forward, row.backward)
     rows[op.id] = row
+    ways[name.decode()] = {READS: "reads", TURNS: "turns", ADDS: "adds", LAYS: "lays"}[row.way]
     op.unread = UNREAD
     if row.way != ADDS:
         op.moves = ALL if row.way == LAYS else FIRST
@@ -103,3 +116,46 @@ cdef void places_of(uint32_t op, const Call* c, uint32_t i, Places* p) noexcept 
 
 cdef bint has_positions(uint32_t op) noexcept nogil:
     return rows[op].positions
+
+
+cdef void set_tensor(Tensor* x, tuple dim, int[::1] numbers) except *:
+    memset(x, 0, sizeof(Tensor))
+    shape, x.dim.bd = dim
+    for size in shape:
+        x.dim.d[x.dim.nd] = size
+        x.dim.nd += 1
+    x.bstride = size_of(&x.dim) if x.dim.bd > 1 else 0
+    x.v = <float*>&numbers[0] if numbers.shape[0] else NULL
+
+
+def read_places(
+    name: str, x: tuple[tuple[int, ...], int], y: tuple[tuple[int, ...], int], attrs: Sequence[int],
+    items: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int32]:
+    """Which elements of its argument an op reads, counted over all batch elements: one number for each of its result.
+
+    Args:
+        name: of the op.
+        x, y: shape and batch size of the argument and of the result.
+        attrs, items: those of the node; a row of items for each batch element.
+    """
+    cdef Tensor source
+    cdef Attr[4] words
+    cdef Call c
+    cdef uint32_t[::1] listed = np.ascontiguousarray(items.ravel(), np.uint32)
+    cdef int k
+    memset(&c, 0, sizeof(Call))
+    numbers = np.arange(np.prod(x[0], dtype=np.int64) * x[1], dtype=np.int32)
+    found = np.empty(np.prod(y[0], dtype=np.int64) * y[1], np.int32)
+    set_tensor(&source, x, numbers)
+    set_tensor(&c.y, y, found)
+    for k in range(4):
+        words[k].u = attrs[k]
+    c.n = 1
+    c.x = &source
+    c.attrs = words
+    c.items = &listed[0] if listed.shape[0] else NULL
+    c.item_count = items.shape[1]
+    if len(found):
+        row_of(name.encode()).forward(&c)               # bit by bit
+    return found
