@@ -10,6 +10,7 @@ from libc.string cimport memset, strcmp
 
 from dynet_cy.core.tensor cimport Attr, Call, Dim, Tensor, size_of
 from dynet_cy.kernels.kernels cimport K, dy_kernels
+from dynet_cy.memory.bridge cimport dim_from_shape
 from dynet_cy.ops.loops cimport Split, split_at
 from dynet_cy.ops.positions cimport is_position, refuse, refused
 from dynet_cy.ops.registry cimport (
@@ -118,14 +119,13 @@ cdef bint has_positions(uint32_t op) noexcept nogil:
     return rows[op].positions
 
 
-cdef void set_tensor(Tensor* x, tuple dim, int[::1] numbers) except *:
+cdef int set_tensor(Tensor* x, tuple dim, int[::1] numbers) except -1:
     memset(x, 0, sizeof(Tensor))
-    shape, x.dim.bd = dim
-    for size in shape:
-        x.dim.d[x.dim.nd] = size
-        x.dim.nd += 1
+    dim_from_shape(dim[0], &x.dim, "read_places")
+    x.dim.bd = dim[1]
     x.bstride = size_of(&x.dim) if x.dim.bd > 1 else 0
     x.v = <float*>&numbers[0] if numbers.shape[0] else NULL
+    return 0
 
 
 def read_places(
