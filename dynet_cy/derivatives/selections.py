@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
@@ -53,17 +52,25 @@ def fold_rows(step: Step, xs: list[Expression]) -> Expression:
     return sum_dim(reshape(xs[0], (step.word(0), rows, n), xs[0].batch_size), [0])
 
 
-@each(*(name for name, way in ways.items() if way == "reads" and name != "take"))
-def read(step: Step, i: int) -> Contribution:
+def read(step: Step, i: int) -> Placed:
     """The same places, read in the other direction."""
-    dim, node = step.x(0).dim(), step.node
-    padded = None
-    if node.op == "pick_range":
-        axis, start = step.word(0), node.items[0]
-        widths = [(start, n - start - node.shape[axis]) if a == axis else (0, 0) for a, n in enumerate(dim[0])]
-        padded = partial(pad, step.dy, widths)
+    node = step.node
     own = (node.shape, node.batch_size)
-    return Placed(step.dy, lambda: read_places(node.op, dim, own, node.attrs, step.items), padded)
+    return Placed(step.dy, lambda: read_places(node.op, step.x(0).dim(), own, node.attrs, step.items))
+
+
+for name, way in ways.items():
+    if way == "reads" and name not in ("take", "pick_range"):
+        each(name)(read)
+
+
+@each("pick_range")
+def range_of(step: Step, i: int) -> Contribution:
+    """If nothing else is added to x, dy between zeros."""
+    shape, axis, start = step.x(0).dim()[0], step.word(0), step.node.items[0]
+    end = start + step.node.shape[axis]
+    widths = [(start, n - end) if a == axis else (0, 0) for a, n in enumerate(shape)]
+    return read(step, i)._replace(alone=lambda: pad(step.dy, widths))
 
 
 @each("scatter_rows", "scatter_cols")
