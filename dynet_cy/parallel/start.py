@@ -118,6 +118,7 @@ def guard() -> None:
             os.killpg(number, signal.SIGKILL)
 
 
+KINDS: Mapping[str, Callable[..., None]] = {"rank": rank, "tied": tied, "guard": guard}
+
 if __name__ == "__main__":
-    KINDS: Mapping[str, Callable[..., None]] = {"rank": rank, "tied": tied, "guard": guard}
     KINDS[sys.argv[1]](*sys.argv[2:])

@@ -43,6 +43,9 @@ UPDATE_EPOCH: str
 
 class Constant:
     """A constant of the rule as an attribute of a trainer."""
+    def __init__(self, k: int) -> None: ...
+    def __get__(self, trainer: object, owner: object) -> object: ...
+    def __set__(self, trainer: object, value: float) -> None: ...
 
 class Trainer(KnownArguments, MovingAverages, Restorable, TrainerFields):
     """Base class of all trainers."""

@@ -673,13 +673,13 @@ cdef int note_nothing(TrainerFields trainer) except -1:
 class Constant:
     """A constant of the rule as an attribute of a trainer."""
 
-    def __init__(self, k):
+    def __init__(self, k: int) -> None:
         self.k = k
 
-    def __get__(self, trainer, owner):
+    def __get__(self, trainer: object, owner: object) -> object:
         return self if trainer is None else (<TrainerFields>trainer).constants[<int>self.k]
 
-    def __set__(self, trainer, value):
+    def __set__(self, trainer: object, value: float) -> None:
         (<TrainerFields>trainer).constants[<int>self.k] = value
 
 

@@ -100,7 +100,7 @@ WRITERS: dict[str, tuple[Callable[[Path], Any], str]] = {
 OPENERS = {"write_text", "write_bytes", "mkstemp", "mkdtemp", "NamedTemporaryFile", "TemporaryDirectory"}
 MAY_OPEN = {
     "files/replacing.py",  # what all others use
-    "parallel/files.py",  # a temporary copy of a checkpoint
+    "parallel/resume.py",  # a temporary copy of a checkpoint
     "parallel/supervise.py",  # logs, new files that grow
     "loggers/lines.py",  # records of a training, files that grow by whole lines
     "loggers/media.py",  # sounds in memory

@@ -212,4 +212,5 @@ def test_alone_it_is_as_ever(device: str) -> None:
     m = dy.ParameterCollection()
     m.add_parameters(3, device=device)
     trainer = dy.SimpleSGDTrainer(m)
-    assert dy.parallel.wrap(trainer)._reducer is dy.SimpleSGDTrainer._reducer
+    reducer = trainer._reducer
+    assert dy.parallel.wrap(trainer)._reducer is reducer
