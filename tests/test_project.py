@@ -149,9 +149,17 @@ def test_sdist_holds_every_tracked_file(tmp_path: Path) -> None:
     assert not [n for n in extra if n.endswith((".c", ".so", ".pyc"))]
 
 
-def test_only_a_tag_releases() -> None:
+def test_hosted_integration_runs_all_steps() -> None:
+    noxfile = (ROOT / "noxfile.py").read_text(encoding="utf-8")
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    hosted = re.search(r"session:\s+\[(.+?)\]", workflow)
+    assert hosted[1].split(", ") == re.findall(r"^@step\(.*\)\ndef (\w+)", noxfile, flags=re.MULTILINE)
+
+
+def test_release_builds_on_four_machines_and_only_a_tag_releases() -> None:
     workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
     jobs = dict(re.findall(r"^  (\w+):\n((?:    .*\n)+)", workflow.partition("\njobs:")[2], re.MULTILINE))
+    assert len(re.search(r"machine: \[(.+)\]", jobs["wheels"])[1].split(", ")) == 4
     assert {name for name, job in jobs.items() if ": write" in job} == {"release", "upload"}
     assert {name for name, job in jobs.items() if re.search("^    if: .*== 'tag'", job, re.M)} == {"release", "upload"}
 

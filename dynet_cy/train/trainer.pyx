@@ -745,7 +745,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable, TrainerFields):
             except RuntimeError as e:
                 if type(e) is RuntimeError:             # not a failure of the device
                     warnings.warn(f"{type(self).__name__}: {e}", RuntimeWarning, stacklevel=1)
-        states = self._states
+        states = self._states or ()                     # None if memory was short before they were made
         if states:                                      # deferred updates still need them
             raised = raised_here()
             try:
