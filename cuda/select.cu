@@ -10,7 +10,7 @@
 
 // The place along axis k of element i of the part, or the element at a place, or NONE.
 static __device__ __forceinline__ long long along(const dy_places &p, const uint32_t *own, unsigned k, long long i) {
-    if (p.kind == DY_STARTS && k == 0) return i + (long long)(own[0] * p.unit);
+    if (p.kind == DY_STARTS && k == 0) return i + (long long)(own[0] * p.pre);
     if (p.kind == DY_LISTED && k == p.axis) return own[i];
     if (p.kind == DY_STEPPED) return (long long)own[3 * k] + i * (int32_t)own[3 * k + 1];
     return i;
@@ -18,7 +18,7 @@ static __device__ __forceinline__ long long along(const dy_places &p, const uint
 
 static __device__ __forceinline__ size_t back_along(const dy_places &p, const uint32_t *own, unsigned k, long long way) {
     long long i = way;
-    if (p.kind == DY_STARTS && k == 0) i = way - (long long)(own[0] * p.unit);
+    if (p.kind == DY_STARTS && k == 0) i = way - (long long)(own[0] * p.pre);
     if (p.kind == DY_LISTED && k == p.axis)
         for (i = 0; i < (long long)p.size[k] && own[i] != way;) i++;
     if (p.kind == DY_STEPPED) {

@@ -248,7 +248,7 @@ cdef int concatenate_to_batch_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 
 cdef int concatenate_to_batch_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return scaled(gpu, total_of(&c.dx.dim), 1, c.dy.v + c.before, c.dx.v, c.accumulate)
+    return scaled(gpu, total_of(&c.dx.dim), 1, c.dy.v + c.before * size_of(&c.dx.dim), c.dx.v, c.accumulate)
 
 
 op = gpu_op(b"concatenate_to_batch", CU_SHAPE, concatenate_to_batch_forward, concatenate_to_batch_backward)
@@ -413,11 +413,11 @@ cdef int add_places(Gpu* gpu, const Call* c, const Tensor* part, const Tensor* w
     n = places_total(&p)
     if n == 0:
         return 0
-    post = n // (p.unit * p.count) if p.kind == <uint32_t>LISTED else 0
+    post = n // (p.pre * p.count) if p.kind == <uint32_t>LISTED else 0
     if p.batch == 1 and whole.list == NULL and (post == 1 or post and p.count > MOST_ORDERED):
         for k in range(post):
-            add_rows(gpu, p.count, p.unit, items, part.v + k * p.count * p.unit,
-                     whole.v + k * p.unit * p.extent[p.axis])
+            add_rows(gpu, p.count, p.pre, items, part.v + k * p.count * p.pre,
+                     whole.v + k * p.pre * p.extent[p.axis])
         return gpu.error
     return launch_slices(gpu, SELECT_ADD, p.batch, n, n, value_at(&p), items, part.v, part.bstride, whole.v,
                          whole.bstride, whole.list)

@@ -9,13 +9,15 @@ from dynet_cy.ops.registry cimport DimRule, Op
 cdef extern from "dynet_cy/places.h" nogil:
     # derived: structs of Places
     ctypedef struct Places "dy_places":
-        uint32_t n
         uint32_t kind
+        uint32_t n
         uint32_t axis
         uint32_t words
         uint64_t batch
         uint64_t offset
-        uint64_t unit
+        uint64_t pre
+        uint64_t len
+        uint64_t post
         uint64_t count
         uint64_t size[8]
         uint64_t extent[8]

@@ -27,8 +27,6 @@ cdef extern from "dynet_cy/index.h" nogil:
     int LAYS "DY_INDEX_LAYS"
     int COUNT "DY_INDEX_COUNT"
 
-    void dy_begin_places(Places* p, const Call* c, bint positions)
-
     ctypedef struct Row "dy_index_row":
         const char* name
         int way
@@ -50,21 +48,20 @@ cdef RowOf[MAX_OPS] rows                        # by number of the op
 cdef int find(const Call* c, const Dim* all, uint32_t* items) noexcept nogil:
     """Write the positions of argument 1 as items; those of each element as places in one long vector."""
     cdef Split s = split_at(all, c.attrs[0].u)
-    cdef bint own = c.attrs[1].u == <uint32_t>OWN_POSITIONS
-    cdef size_t n = size_of(&c.x[1].dim), pre = s.pre if own else 1, post = s.post if own else 1, k, line, column
-    cdef uint32_t b, length = <uint32_t>s.len
+    cdef size_t n = size_of(&c.x[1].dim), k, line, column
+    cdef uint32_t b
     for b in range(c.y.dim.bd):
+        for k in range(n):
+            if not is_position(&c.x[1], b, k, <uint32_t>s.len, &items[k]):
+                refuse(c.attrs[3].u, &c.x[1], b, k, <uint32_t>s.len)
+                return False
         k = 0
-        for line in range(post):
-            while k < n // post * (line + 1):
-                for column in range(pre):
-                    if not is_position(&c.x[1], b, k, length, items):
-                        refuse(c.attrs[3].u, &c.x[1], b, k, length)
-                        return False
-                    if own:
-                        items[0] = <uint32_t>((line * length + items[0]) * pre + column)
-                    items += 1
+        for line in range(s.post if c.attrs[1].u == <uint32_t>OWN_POSITIONS else 0):
+            while k < n // s.post * (line + 1):
+                for column in range(s.pre):
+                    items[k] = <uint32_t>((line * s.len + items[k]) * s.pre + column)
                     k += 1
+        items += n
     return True
 
 
@@ -110,9 +107,7 @@ cdef Op* index_op(const char* name, const char* args, DimRule dim) except NULL:
 
 cdef void places_of(uint32_t op, const Call* c, uint32_t i, Places* p) noexcept nogil:
     memset(p, 0, sizeof(Places))                    # records of launches are compared byte by byte
-    dy_begin_places(p, c, rows[op].positions)
     rows[op].places(c, i, p)
-    p.offset = c.before * p.unit
 
 
 cdef bint has_positions(uint32_t op) noexcept nogil:

@@ -12,13 +12,11 @@ typedef struct {
 } dy_split;
 
 static inline dy_split dy_split_at(const dy_dim *x, uint32_t axis) {
-    dy_split s = {1, axis < x->nd ? x->d[axis] : 1, 1};
-    for (uint32_t i = 0; i < x->nd; i++) {
-        if (i < axis)
-            s.pre *= x->d[i];
-        if (i > axis)
-            s.post *= x->d[i];
-    }
+    dy_split s = {1, 1, 1};
+    uint32_t i = 0;
+    for (; i < x->nd && i < axis; i++) s.pre *= x->d[i];
+    if (i < x->nd) s.len = x->d[i++];
+    for (; i < x->nd; i++) s.post *= x->d[i];
     return s;
 }
 
