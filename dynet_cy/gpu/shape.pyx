@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport Attr, Call, Dim, Tensor, axis_of, size_of, total_of
+from dynet_cy.core.tensor cimport Attr, Call, Dim, Tensor, size_of, total_of
 from dynet_cy.gpu.driver cimport (
     THREADS, Address, Gpu, GpuOp, blocks, enter, fetch_bytes, fill, launch, launch_each, launch_rows, launch_slices,
     leave, opened_gpu, set_error, value_at, wait,
@@ -115,15 +115,6 @@ op.assigns = True
 cdef int TRANSPOSE = kernel_at(CU_SHAPE, b"turn_forward")
 
 
-cdef uint32_t place_in_y(uint32_t dims, uint32_t n, uint32_t axis) noexcept nogil:
-    """The axis of y that corresponds to an axis of x; 7 if there is none."""
-    cdef uint32_t k
-    for k in range(n):
-        if (dims >> 3 * k & 7) == axis:
-            return k
-    return 7
-
-
 cdef int transposed(Gpu* gpu, const Axes* axes, size_t count, const float* x, size_t bstride, float* y,
                     int acc) noexcept nogil:
     """Copy x to y in the order of `axes`, the axes of y with their strides in x, for each of `count` batch elements."""
@@ -139,36 +130,36 @@ cdef int transposed(Gpu* gpu, const Axes* axes, size_t count, const float* x, si
 
 
 cdef int transpose_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t[8] steps
-    cdef size_t step = 1
+    cdef Places p
     cdef uint32_t k
     cdef Axes axes
     if total_of(&c.y.dim) == 0:
         return 0
-    for k in range(7):
-        steps[k] = step
-        step *= axis_of(&c.x[0].dim, k)
+    places_of(gpu.op, c, 0, &p)
     no_axes(&axes)
-    for k in range(c.y.dim.nd):
-        add_axis(&axes, c.y.dim.d[k], steps[c.attrs[0].u >> 3 * k & 7], 0, 0)
+    for k in range(p.n):
+        add_axis(&axes, p.size[k], p.stride[k], 0, 0)
     return transposed(gpu, &axes, c.y.dim.bd, c.x[0].v, c.x[0].bstride, c.y.v, 0)
 
 
 cdef int transpose_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t[8] steps
-    cdef size_t step = 1
+    cdef Places p
+    cdef size_t stride = 1, step
     cdef uint32_t k
     cdef Axes axes, batch
     if total_of(&c.y.dim) == 0:
         return 0
-    for k in range(7):
-        steps[k] = step
-        step *= axis_of(&c.y.dim, k)
-    steps[7] = step
+    places_of(gpu.op, c, 0, &p)
     no_axes(&axes)
     no_axes(&batch)
-    for k in range(c.dx.dim.nd):
-        add_axis(&axes, c.dx.dim.d[k], steps[place_in_y(c.attrs[0].u, c.attrs[1].u, k)], 0, 0)
+    for _ in range(p.n):                            # the axes in the order of x, with their strides in y
+        step = 1
+        k = 0
+        while p.stride[k] != stride:
+            step *= p.size[k]
+            k += 1
+        add_axis(&axes, p.size[k], step, 0, 0)
+        stride *= p.size[k]
     if c.dx.dim.bd == c.y.dim.bd:
         return transposed(gpu, &axes, c.y.dim.bd, c.dy.v, c.dy.bstride, c.dx.v, c.accumulate)
     add_axis(&batch, c.y.dim.bd, size_of(&c.y.dim), 0, 0)
@@ -194,64 +185,48 @@ op.assigns = True
 cdef int PARTS_FORWARD = kernel_at(CU_SHAPE, b"parts_forward")
 
 
-cdef size_t part_size(const Tensor* x, const Split* s) noexcept nogil:
-    """How many numbers of an argument are in each column of the result."""
-    return size_of(&x.dim) // s.post
-
-
-cdef int lay_parts(Gpu* gpu, const Call* c, const Split* s, size_t batch) noexcept nogil:
-    """Lay the arguments side by side along the middle axis of y; with `batch` 0, whole arguments with their batches."""
+cdef int lay_parts(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Places p
     cdef Parts parts
     cdef Piece* part
     cdef uint32_t k, n = 0
-    cdef size_t start = 0, longest = 0, rows = max(batch, <size_t>1)
+    cdef size_t start = 0, longest = 0
     memset(&parts, 0, sizeof(Parts))
-    for k in range(c.n):
+    for k in range(c.n if total_of(&c.y.dim) else 0):
+        places_of(gpu.op, c, k, &p)
         part = &parts.part[n]
         part.v = c.x[k].v
         part.bstride = c.x[k].bstride
         part.list = <float**>c.x[k].list
         part.start = start
-        part.m = part_size(&c.x[k], s) if batch else total_of(&c.x[k].dim)
+        part.m = p.pre * p.count
         start += part.m
         longest = max(longest, part.m)
         n += part.m > 0
         if n and (n == <uint32_t>PARTS or k + 1 == c.n):
-            launch(gpu, PARTS_FORWARD, blocks(gpu, (longest * s.post * rows + THREADS - 1) // THREADS), n, THREADS, 0,
-                   rows, s.post, s.pre * s.len, value_at(&parts), n, c.y.v)
+            launch(gpu, PARTS_FORWARD, blocks(gpu, (longest * p.post * p.batch + THREADS - 1) // THREADS), n, THREADS,
+                   0, p.batch, p.post, p.pre * p.len, value_at(&parts), n, c.y.v)
             n = 0
             longest = 0
     return gpu.error
-
-
-cdef int concatenate_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
-    return lay_parts(gpu, c, &s, c.y.dim.bd) if total_of(&c.y.dim) else 0
 
 
 cdef int concatenate_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return read_back(gpu, c, i, c.items)
 
 
-op = gpu_op(b"concatenate", CU_SHAPE, concatenate_forward, concatenate_backward)
+op = gpu_op(b"concatenate", CU_SHAPE, lay_parts, concatenate_backward)
 op.assigns = True
 op.lists = True
 op.laid = is_along_last_axis
 needs_module(op, CU_SELECT)
 
 
-cdef int concatenate_to_batch_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Split s
-    s.pre = s.post = 1
-    s.len = total_of(&c.y.dim)
-    return lay_parts(gpu, c, &s, 0)
-
-
 cdef int concatenate_to_batch_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return scaled(gpu, total_of(&c.dx.dim), 1, c.dy.v + c.before * size_of(&c.dx.dim), c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"concatenate_to_batch", CU_SHAPE, concatenate_to_batch_forward, concatenate_to_batch_backward)
+op = gpu_op(b"concatenate_to_batch", CU_SHAPE, lay_parts, concatenate_to_batch_backward)
 needs_module(op, BASE)
 op.assigns = True
 

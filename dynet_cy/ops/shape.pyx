@@ -25,14 +25,6 @@ from dynet_cy.ops.registry import DimensionError
 
 # ---- copies ------------------------------------------------------------------
 
-cdef inline void pass_on(size_t n, const float* v, float* to, bint acc) noexcept nogil:
-    """Copy v to `to`, or add it if `acc`."""
-    if acc:
-        K.add(n, v, to)
-    else:
-        memcpy(to, v, n * sizeof(float))
-
-
 cdef void copy_forward(const Call* c) noexcept nogil:
     """Copy the elements of x, once for each node that shares x."""
     cdef size_t n = total_of(&c.x[0].dim), total = total_of(&c.y.dim), i = 0
@@ -44,7 +36,10 @@ cdef void copy_forward(const Call* c) noexcept nogil:
 cdef void copy_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef size_t n = total_of(&c.dx.dim), total = total_of(&c.y.dim), k = 0
     while k < total:
-        pass_on(n, c.dy.v + k, c.dx.v, c.accumulate or k > 0)
+        if c.accumulate or k:
+            K.add(n, c.dy.v + k, c.dx.v)
+        else:
+            memcpy(c.dx.v, c.dy.v, n * sizeof(float))
         k += n
 
 

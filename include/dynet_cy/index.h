@@ -116,10 +116,14 @@ DY_INLINE void dy_move_plane(size_t m, size_t n, ptrdiff_t step, ptrdiff_t strid
             for (size_t i = 0; i < m; i++) dy_move_number(all + (ptrdiff_t)i * step, part + i, back, add);
     } else {
         for (size_t j0 = 0; j0 < n; j0 += DY_TILE)
-            for (size_t i0 = 0; i0 < m; i0 += DY_TILE)
-                for (size_t j = j0; j < n && j < j0 + DY_TILE; j++)
-                    for (size_t i = i0; i < m && i < i0 + DY_TILE; i++)
+            for (size_t i0 = 0; i0 < m; i0 += DY_TILE) {
+                size_t i1 = m - i0 < DY_TILE ? m : i0 + DY_TILE, j1 = n - j0 < DY_TILE ? n : j0 + DY_TILE;
+                for (size_t a = back ? i0 : j0; a < (back ? i1 : j1); a++)      /* writes go to adjacent numbers */
+                    for (size_t b = back ? j0 : i0; b < (back ? j1 : i1); b++) {
+                        size_t i = back ? a : b, j = back ? b : a;
                         dy_move_number(all + (ptrdiff_t)i * step + (ptrdiff_t)j * stride, part + i + j * m, back, add);
+                    }
+            }
     }
 }
 

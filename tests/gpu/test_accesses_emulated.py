@@ -89,7 +89,7 @@ def listed(d: Device, *places: int) -> str:
     d.send(table, np.array([d.at(x) for x in places], np.uint64).tobytes())
     items = d.allocate(4)
     d.send(items, bytes(16))
-    whole = struct.pack("4I28Q", 1, 0, 0, 0, len(places), 0, 1, 4, 4, *[0] * 7, 4, *[0] * 7, 1, *[0] * 7)
+    whole = struct.pack("4I30Q", 0, 1, 0, 0, len(places), 0, 1, 4, 1, 4, 4, *[0] * 7, 4, *[0] * 7, 1, *[0] * 7)
     parameters = [number(4), whole, pointer(items), pointer(0), number(0), pointer(table), pointer(d.at(512))]
     return d.launch("select", "select_read", parameters)
 

@@ -20,15 +20,15 @@ def listed(places: np.ndarray, which: np.ndarray) -> np.ndarray:
     return (places.ctypes.data + places.strides[0] * which).astype(np.uint64)
 
 
-PLAIN, STARTS, LISTED, STEPPED = range(4)
+PLAIN, STARTS, LISTED, TURNED, STEPPED = range(5)
 
 
 def places(
-    kind: int, batch: int, words: int, axes: list[tuple[int, int, int]], offset: int = 0, unit: int = 0
+    kind: int, batch: int, words: int, axes: list[tuple[int, int, int]], offset: int = 0, pre: int = 0
 ) -> bytes:
     """The struct dy_places: size, extent and stride of each axis."""
     columns = [[axis[k] for axis in axes] + [0] * (8 - len(axes)) for k in range(3)]
-    return struct.pack("4I28Q", len(axes), kind, 1, words, batch, offset, unit, 0, *sum(columns, []))
+    return struct.pack("4I30Q", kind, len(axes), 1, words, batch, offset, pre, 0, 0, 0, *sum(columns, []))
 
 
 @each_order
@@ -58,7 +58,7 @@ def test_select(kind: int, how: str, grid: tuple[int, int], order: str) -> None:
         items = np.concatenate([full[0], np.stack([start, step, np.full(batch, count)], 1), full[1]], 1)
     items = np.ascontiguousarray(items, np.int64).astype(np.uint32)
     n, stride = pre * count * post, size(0 if how == "one" else pre * length * post)
-    start = [size(n), places(kind, batch, items.shape[1], axes, unit=pre), items]
+    start = [size(n), places(kind, batch, items.shape[1], axes, pre=pre), items]
     at = [stride, listed(x, which) if how == "listed" else NOWHERE]
     y = poisoned(*dy.shape)
     module("select").launch("select_read", grid[0], 64, [*start, x, *at, y], order=order)
