@@ -23,9 +23,7 @@ def listed(places: np.ndarray, which: np.ndarray) -> np.ndarray:
 PLAIN, STARTS, LISTED, TURNED, STEPPED = range(5)
 
 
-def places(
-    kind: int, batch: int, words: int, axes: list[tuple[int, int, int]], offset: int = 0, pre: int = 0
-) -> bytes:
+def places(kind: int, batch: int, words: int, axes: list[tuple[int, int, int]], offset: int = 0, pre: int = 0) -> bytes:
     """The struct dy_places: size, extent and stride of each axis."""
     columns = [[axis[k] for axis in axes] + [0] * (8 - len(axes)) for k in range(3)]
     return struct.pack("4I30Q", kind, len(axes), 1, words, batch, offset, pre, 0, 0, 0, *sum(columns, []))
