@@ -86,7 +86,7 @@ static inline void dy_places_turned(dy_places *p, const dy_dim *all, const dy_di
 /* ---- moves of a batch element ------------------------------------------------------------------- */
 
 #define DY_TILE 16              /* rows and columns of a block that fits in the cache */
-/* Up to so many indices per column, a plain loop is faster than a call of a kernel. */
+/* For up to so many indices per column, or longer runs, a plain loop is faster than a call of a kernel. */
 #define DY_FEW 256
 
 /* `back`: from the part to the whole. */
@@ -161,6 +161,8 @@ static void dy_read_listed(dy_split s, size_t count, const uint32_t *items, cons
     for (; s.post; s.post--, all += s.pre * s.len, part += count * s.pre)
         if (s.pre == 1 && count <= DY_FEW && !add)
             for (size_t k = 0; k < count; k++) part[k] = all[items[k]];
+        else if (s.pre > DY_FEW && !add)
+            for (size_t k = 0; k < count; k++) memcpy(part + k * s.pre, all + items[k] * s.pre, s.pre * sizeof(float));
         else dy_index_kernels->take_rows(count, s.pre, items, all, part, add);
 }
 
