@@ -5,13 +5,6 @@
 
 #define NO_ROW 0xffffffffu
 
-/** op pick_batch_elems(table)
- *  rows = c.y.dim.bd
- *  n = size_of(&c.y.dim)
- *  forward:
- *      lookup_forward(factor = 1): each(rows * n)
- *  backward:
- *      return add_rows(gpu, rows, n, c.items, c.dy.v, c.dx.v) */
 // y_b = factor table[items_b], rows of n numbers.
 extern "C" __global__ void lookup_forward(size_t rows, size_t n, float factor, const float *__restrict__ table,
                                           const uint32_t *__restrict__ items, float *y) {

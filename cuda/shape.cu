@@ -18,27 +18,6 @@ extern "C" __global__ void parts_forward(size_t batch, size_t post, size_t colum
     }
 }
 
-// The gradient of one argument. If batch elements share a gradient, the block of the first one adds all, in order.
-extern "C" __global__ void part_backward(size_t batch, size_t post, size_t column, size_t start, size_t m, const float *dy,
-                                         float *dx, size_t bstride, float *const *list, int acc) {
-    for (ROWS(b, batch)) {
-        float *to = element(dx, bstride, list, b);
-        int shared = shares(bstride, list, batch, b), later = 0;
-        if (shared) {
-            for (LANES(k, b)) later |= element(dx, bstride, list, k) == to;
-            if (__syncthreads_or(later)) continue;
-        }
-        for (SLICES(i, m * post)) {
-            size_t j = i / m, at = j * column + start + (i - j * m);
-            float total = dy[b * post * column + at];
-            if (shared)
-                for (size_t k = b + 1; k < batch; k++)
-                    if (element(dx, bstride, list, k) == to) total += dy[k * post * column + at];
-            store(to + i, acc, total);
-        }
-    }
-}
-
 // y = x' for each of `count` m x n matrices, by tiles. A bstride of 0: one x for all of them.
 extern "C" __global__ void turn_forward(size_t m, size_t n, size_t count, const float *__restrict__ x, size_t bstride,
                                         float *__restrict__ y, int acc) {

@@ -234,7 +234,7 @@ def members() -> Iterator[str]:
 
 def families() -> list[Module]:
     """The modules that have public ops."""
-    found = [ops(path) for path in sorted(OPS.glob("*.pyx")) if path.stem != "registry"]
+    found = [ops(path) for path in sorted(OPS.glob("*.pyx")) if path.stem not in ("index", "registry")]
     return [f for f in found if f.functions]
 
 
@@ -322,6 +322,11 @@ def listed_functions() -> Iterator[str]:
         yield ""
         yield from wrapped(f"**{title[1]}** (`functions.{module}`): {', '.join(f'`{n}`' for n in names)}.", "")
     yield ""
+
+
+def moving(*ways: str) -> list[str]:
+    """The ops of the rows of index.def of these ways: GPU ops and rules serve them all."""
+    return [row.name for row in rows("index.def") if split(row.rest)[0] in ways]
 
 
 def not_named(start: str, *patterns: str, but: Sequence[str] = ()) -> Iterator[str]:
@@ -528,13 +533,13 @@ def from_functions() -> Iterator[tuple[Path, str]]:
     unwritten = not_named("Not written yet are the converters of", "dynet_cy/onnx/*.py", but=("continuations",))
     yield with_regions(ROOT / "docs" / "onnx.md", unwritten=unwritten)
     # Inputs and parameters have nothing to compute, and the scheduler makes `gates` for the CPU only.
-    but = ("input", "parameter", "gates")
+    but = ("input", "parameter", "gates", *moving("READS", "ADDS"))
     unwritten = not_named("Not written yet are the GPU ops of", "dynet_cy/gpu/*.pyx", "cuda/*.cu", but=but)
     yield with_regions(ROOT / "docs" / "gpu.md", unwritten=unwritten)
     # Leaves, and ops that pass no gradient.
     leaves = ("input", "parameter", "lookup", "random_bernoulli", "random_gumbel", "random_normal", "random_uniform")
     indices = ("argmax", "argsort", "continuations", "index_of_max", "index_of_min", "one_hot_at", "sample")
-    but = (*leaves, *indices, "crf_marginals", "crf_viterbi", "nobackprop", "to_float", "to_int")
+    but = (*leaves, *indices, *moving("READS"), "crf_marginals", "crf_viterbi", "nobackprop", "to_float", "to_int")
     first_order = not_named("Not written yet are the rules of", "dynet_cy/derivatives/*.py", but=but)
     yield with_regions(ROOT / "docs" / "training.md", **{"first-order": first_order})
 

@@ -7,14 +7,14 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
 from dynet_cy.derivatives.reductions import log_sum_of_list
-from dynet_cy.derivatives.steps import Contribution, Dim, Placed, Step
+from dynet_cy.derivatives.steps import Contribution, Placed, Step
 from dynet_cy.derivatives.table import composed, each, rule
 from dynet_cy.functions.shapes import gather, pad, put
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops.elementwise import cmult
+from dynet_cy.ops.index import read_places, ways
 from dynet_cy.ops.reduce import sum_dim
 from dynet_cy.ops.select import pick_batch_elems, pick_range, select_cols, select_rows
 from dynet_cy.ops.shape import concatenate, reshape, transpose
@@ -52,60 +52,25 @@ def fold_rows(step: Step, xs: list[Expression]) -> Expression:
     return sum_dim(reshape(xs[0], (step.word(0), rows, n), xs[0].batch_size), [0])
 
 
-def numbered(dim: Dim) -> npt.NDArray[np.int64]:
-    """The numbers of the elements of an expression, as an array of its shape with the batch as the last axis."""
-    shape, batch = dim
-    return np.arange(math.prod(shape) * batch).reshape((*shape, batch), order="F")
+def read(step: Step, i: int) -> Placed:
+    """The same places, read in the other direction."""
+    node = step.node
+    own = (node.shape, node.batch_size)
+    return Placed(step.dy, lambda: read_places(node.op, step.x(0).dim(), own, node.attrs, step.items))
 
 
-@each("pick")
-def picked(step: Step, i: int) -> Contribution:
-    dim, axis = step.x(0).dim(), step.word(0)
-
-    def places() -> npt.NDArray[np.int64]:
-        found = [
-            element.take(index, axis).ravel(order="F")
-            for element, (index,) in zip(np.broadcast_to(np.moveaxis(numbered(dim), -1, 0), shape), step.items)
-        ]
-        return np.concatenate(found)
-
-    shape = (step.node.batch_size, *dim[0])
-    return Placed(step.dy, places)
+for name, way in ways.items():
+    if way == "reads" and name not in ("take", "pick_range"):
+        each(name)(read)
 
 
 @each("pick_range")
 def range_of(step: Step, i: int) -> Contribution:
-    dim, axis, n, start = step.x(0).dim(), step.word(0), step.word(1), step.node.items[0]
-    widths = [(start, size - start - n) if a == axis else (0, 0) for a, size in enumerate(dim[0])]
-    places = np.arange(start, start + n)
-    return Placed(step.dy, lambda: numbered(dim).take(places, axis).ravel(order="F"), lambda: pad(step.dy, widths))
-
-
-@each("pick_batch_elems")
-def batch_elements(step: Step, i: int) -> Contribution:
-    dim = step.x(0).dim()
-    return Placed(step.dy, lambda: numbered(dim)[..., step.items[:, 0]].ravel(order="F"))
-
-
-@each("select_rows", "select_cols")
-def selected(step: Step, i: int) -> Contribution:
-    dim = step.x(0).dim()
-    return Placed(step.dy, lambda: numbered(dim).take(step.items[0], step.word(0)).ravel(order="F"))
-
-
-@each("strided_select")
-def strided(step: Step, i: int) -> Contribution:
-    """The items are the start, the step and the number of elements along each axis."""
-    dim = step.x(0).dim()
-
-    def places() -> npt.NDArray[np.int64]:
-        found = numbered(dim)
-        ranges = step.items[0].astype(np.uint32).view(np.int32).reshape(-1, 3).tolist()
-        for axis, (start, by, n) in enumerate(ranges):
-            found = found.take(start + by * np.arange(n), axis)
-        return found.ravel(order="F")
-
-    return Placed(step.dy, places)
+    """If nothing else is added to x, dy between zeros."""
+    shape, axis, start = step.x(0).dim()[0], step.word(0), step.node.items[0]
+    end = start + step.node.shape[axis]
+    widths = [(start, n - end) if a == axis else (0, 0) for a, n in enumerate(shape)]
+    return read(step, i)._replace(alone=lambda: pad(step.dy, widths))
 
 
 @each("scatter_rows", "scatter_cols")

@@ -20,6 +20,7 @@ from dynet_cy.ops.select import scatter_rows
 from dynet_cy.ops.shape import concatenate, concatenate_cols, reshape, transpose
 
 Dim = tuple[tuple[int, ...], int]
+Places = npt.NDArray[np.signedinteger[Any]]
 
 # The axes of a reduction are bits of a word: all axes, and the batch.
 ALL_AXES, BATCH = 0x7F, 1 << 31
@@ -52,7 +53,7 @@ class Placed(NamedTuple):
     """
 
     e: Expression
-    places: Callable[[], npt.NDArray[np.int64]]
+    places: Callable[[], Places]
     alone: Callable[[], Expression] | None = None
 
 
@@ -180,7 +181,7 @@ def put(placed: list[Placed], dim: Dim) -> list[Expression]:
     return [scattered([p.e for p in placed], sizes, np.concatenate([p.places() for p in placed]), dim)]
 
 
-def scattered(es: list[Expression], sizes: list[int], places: npt.NDArray[np.int64], dim: Dim) -> Expression:
+def scattered(es: list[Expression], sizes: list[int], places: Places, dim: Dim) -> Expression:
     """An expression with the elements of some others added at places, and 0 elsewhere."""
     shape, batch = dim
     parts = [reshape(e, (size,)) for e, size in zip(es, sizes)]

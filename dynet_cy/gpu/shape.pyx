@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport Attr, Call, Dim, Tensor, axis_of, element, size_of, total_of
+from dynet_cy.core.tensor cimport Attr, Call, Dim, Tensor, size_of, total_of
 from dynet_cy.gpu.driver cimport (
     THREADS, Address, Gpu, GpuOp, blocks, enter, fetch_bytes, fill, launch, launch_each, launch_rows, launch_slices,
     leave, opened_gpu, set_error, value_at, wait,
@@ -13,12 +13,15 @@ from dynet_cy.gpu.lazy cimport read_rows
 from dynet_cy.gpu.positions cimport CU_POSITIONS, NO_ROW, find_places, find_positions
 from dynet_cy.gpu.refused cimport refused_of
 from dynet_cy.gpu.registry cimport (
-    BASE, Axes, add_axis, contract, expand, gpu_op, kernel_at, module_at, needs_module, no_axes, scaled,
+    BASE, Axes, add_axis, contract, expand, gpu_op, kernel_at, module_at, needs_module, no_axes, number_of,
+    scaled,
 )
 from dynet_cy.memory.storage cimport Param, note_gradient, touch
 from dynet_cy.ops.loops cimport Split, split_at
-from dynet_cy.ops.select cimport OWN_POSITIONS
+from dynet_cy.ops.index cimport LISTED, OWN_POSITIONS, Places, has_positions, places_of, places_total
 from dynet_cy.ops.shape cimport is_along_last_axis
+
+from dynet_cy.ops.index import ways
 
 cdef int CU_LOOKUP                                     # the module of kernels
 
@@ -46,6 +49,10 @@ cdef extern from "dynet_cy/gpu_parts.h" nogil:
     int PARTS "DY_PARTS"
 
 cdef int CU_SHAPE = module_at(b"shape")
+cdef int CU_SELECT = module_at(b"select")
+cdef int SELECT_READ = kernel_at(CU_SELECT, b"select_read")
+cdef int SELECT_ADD = kernel_at(CU_SELECT, b"select_add")
+cdef int SELECT_READ_BACK = kernel_at(CU_SELECT, b"select_read_back")
 
 
 # ---- reshape, nobackprop, flip_gradient, scale_gradient: y has the elements of x --------
@@ -108,15 +115,6 @@ op.assigns = True
 cdef int TRANSPOSE = kernel_at(CU_SHAPE, b"turn_forward")
 
 
-cdef uint32_t place_in_y(uint32_t dims, uint32_t n, uint32_t axis) noexcept nogil:
-    """The axis of y that corresponds to an axis of x; 7 if there is none."""
-    cdef uint32_t k
-    for k in range(n):
-        if (dims >> 3 * k & 7) == axis:
-            return k
-    return 7
-
-
 cdef int transposed(Gpu* gpu, const Axes* axes, size_t count, const float* x, size_t bstride, float* y,
                     int acc) noexcept nogil:
     """Copy x to y in the order of `axes`, the axes of y with their strides in x, for each of `count` batch elements."""
@@ -132,36 +130,36 @@ cdef int transposed(Gpu* gpu, const Axes* axes, size_t count, const float* x, si
 
 
 cdef int transpose_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t[8] steps
-    cdef size_t step = 1
+    cdef Places p
     cdef uint32_t k
     cdef Axes axes
     if total_of(&c.y.dim) == 0:
         return 0
-    for k in range(7):
-        steps[k] = step
-        step *= axis_of(&c.x[0].dim, k)
+    places_of(gpu.op, c, 0, &p)
     no_axes(&axes)
-    for k in range(c.y.dim.nd):
-        add_axis(&axes, c.y.dim.d[k], steps[c.attrs[0].u >> 3 * k & 7], 0, 0)
+    for k in range(p.n):
+        add_axis(&axes, p.size[k], p.stride[k], 0, 0)
     return transposed(gpu, &axes, c.y.dim.bd, c.x[0].v, c.x[0].bstride, c.y.v, 0)
 
 
 cdef int transpose_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t[8] steps
-    cdef size_t step = 1
+    cdef Places p
+    cdef size_t stride = 1, step
     cdef uint32_t k
     cdef Axes axes, batch
     if total_of(&c.y.dim) == 0:
         return 0
-    for k in range(7):
-        steps[k] = step
-        step *= axis_of(&c.y.dim, k)
-    steps[7] = step
+    places_of(gpu.op, c, 0, &p)
     no_axes(&axes)
     no_axes(&batch)
-    for k in range(c.dx.dim.nd):
-        add_axis(&axes, c.dx.dim.d[k], steps[place_in_y(c.attrs[0].u, c.attrs[1].u, k)], 0, 0)
+    for _ in range(p.n):                            # the axes in the order of x, with their strides in y
+        step = 1
+        k = 0
+        while p.stride[k] != stride:
+            step *= p.size[k]
+            k += 1
+        add_axis(&axes, p.size[k], step, 0, 0)
+        stride *= p.size[k]
     if c.dx.dim.bd == c.y.dim.bd:
         return transposed(gpu, &axes, c.y.dim.bd, c.dy.v, c.dy.bstride, c.dx.v, c.accumulate)
     add_axis(&batch, c.y.dim.bd, size_of(&c.y.dim), 0, 0)
@@ -185,72 +183,50 @@ op.assigns = True
 # ---- concatenate, concatenate_to_batch: arguments side by side -----------------------------
 
 cdef int PARTS_FORWARD = kernel_at(CU_SHAPE, b"parts_forward")
-cdef int PART_BACKWARD = kernel_at(CU_SHAPE, b"part_backward")
 
 
-cdef size_t part_size(const Tensor* x, const Split* s) noexcept nogil:
-    """How many numbers of an argument are in each column of the result."""
-    return size_of(&x.dim) // s.post
-
-
-cdef int lay_parts(Gpu* gpu, const Call* c, const Split* s, size_t batch) noexcept nogil:
-    """Lay the arguments side by side along the middle axis of y; with `batch` 0, whole arguments with their batches."""
+cdef int lay_parts(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Places p
     cdef Parts parts
     cdef Piece* part
     cdef uint32_t k, n = 0
-    cdef size_t start = 0, longest = 0, rows = max(batch, <size_t>1)
+    cdef size_t start = 0, longest = 0
     memset(&parts, 0, sizeof(Parts))
-    for k in range(c.n):
+    for k in range(c.n if total_of(&c.y.dim) else 0):
+        places_of(gpu.op, c, k, &p)
         part = &parts.part[n]
         part.v = c.x[k].v
         part.bstride = c.x[k].bstride
         part.list = <float**>c.x[k].list
         part.start = start
-        part.m = part_size(&c.x[k], s) if batch else total_of(&c.x[k].dim)
+        part.m = p.pre * p.count
         start += part.m
         longest = max(longest, part.m)
         n += part.m > 0
         if n and (n == <uint32_t>PARTS or k + 1 == c.n):
-            launch(gpu, PARTS_FORWARD, blocks(gpu, (longest * s.post * rows + THREADS - 1) // THREADS), n, THREADS, 0,
-                   rows, s.post, s.pre * s.len, value_at(&parts), n, c.y.v)
+            launch(gpu, PARTS_FORWARD, blocks(gpu, (longest * p.post * p.batch + THREADS - 1) // THREADS), n, THREADS,
+                   0, p.batch, p.post, p.pre * p.len, value_at(&parts), n, c.y.v)
             n = 0
             longest = 0
     return gpu.error
 
 
-cdef int concatenate_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
-    return lay_parts(gpu, c, &s, c.y.dim.bd) if total_of(&c.y.dim) else 0
-
-
 cdef int concatenate_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
-    cdef size_t batch = c.y.dim.bd, m
-    if total_of(&c.dx.dim) == 0:
-        return 0
-    m = part_size(&c.dx, &s)
-    return launch_slices(gpu, PART_BACKWARD, batch, m * s.post, batch, s.post, s.pre * s.len, s.pre * c.before, m,
-                         c.dy.v, c.dx.v, c.dx.bstride, c.dx.list, c.accumulate)
+    return read_back(gpu, c, i, c.items)
 
 
-op = gpu_op(b"concatenate", CU_SHAPE, concatenate_forward, concatenate_backward)
+op = gpu_op(b"concatenate", CU_SHAPE, lay_parts, concatenate_backward)
 op.assigns = True
 op.lists = True
 op.laid = is_along_last_axis
-
-
-cdef int concatenate_to_batch_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Split s
-    s.pre = s.post = 1
-    s.len = total_of(&c.y.dim)
-    return lay_parts(gpu, c, &s, 0)
+needs_module(op, CU_SELECT)
 
 
 cdef int concatenate_to_batch_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return scaled(gpu, total_of(&c.dx.dim), 1, c.dy.v + c.before, c.dx.v, c.accumulate)
+    return scaled(gpu, total_of(&c.dx.dim), 1, c.dy.v + c.before * size_of(&c.dx.dim), c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"concatenate_to_batch", CU_SHAPE, concatenate_to_batch_forward, concatenate_to_batch_backward)
+op = gpu_op(b"concatenate_to_batch", CU_SHAPE, lay_parts, concatenate_to_batch_backward)
 needs_module(op, BASE)
 op.assigns = True
 
@@ -382,124 +358,95 @@ op.note = lookup_at_note
 
 # ==== select ======================================================================================
 #
-# Selections: elements, ranges, rows, columns, batch elements.
+# Selections: elements, ranges, rows, columns, batch elements, at the places of the rows of index.def.
 
-cdef int CU_SELECT = module_at(b"select")
+# ---- positions that are values of the graph become items ------------------------------------
 
-
-cdef int LISTED_FORWARD = kernel_at(CU_SELECT, b"listed_forward")
-cdef int LISTED_BACKWARD = kernel_at(CU_SELECT, b"listed_backward")
-
-
-# ---- select_rows, select_cols; scatter_rows, scatter_cols, with forward and backward exchanged ----
-
-cdef int read_listed(Gpu* gpu, size_t batch, const Split* s, size_t count, const uint32_t* items, const float* x,
-                     size_t stride, float** list, float* y) noexcept nogil:
-    """y = the listed ones of pre x len x post numbers x, along the middle axis."""
-    cdef size_t n = s.pre * count * s.post
-    return launch_each(gpu, LISTED_FORWARD, batch * n, batch, n, s.pre, count, s.pre * s.len, items, x, stride, list, y)
-
-
-cdef int add_listed(Gpu* gpu, size_t batch, const Split* s, size_t count, const uint32_t* items, const float* y,
-                    float* x, size_t stride, float** list) noexcept nogil:
-    """The listed ones of x += y."""
-    cdef size_t n = s.pre * count * s.post, j
-    if batch > 1 or list != NULL or count <= MOST_ORDERED:
-        return launch_slices(gpu, LISTED_BACKWARD, batch, n, batch, n, s.pre, count, s.pre * s.len, items, y, x, stride,
-                             list)
-    for j in range(s.post):
-        add_rows(gpu, count, s.pre, items, y + j * count * s.pre, x + j * s.len * s.pre)
-    return gpu.error
-
-
-cdef int scatter_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
-    cdef size_t n = c.item_count
-    cdef uint32_t b
-    fill(gpu, total_of(&c.y.dim), 0, c.y.v)
-    for b in range(c.y.dim.bd):
-        add_listed(gpu, 1, &s, n, c.items + b * n, element(&c.x[0], b), element(&c.y, b), 0, NULL)
-    return gpu.error
-
-
-cdef int scatter_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
-    cdef size_t n = size_of(&c.x[0].dim)
-    cdef uint32_t b
-    read_listed(gpu, c.y.dim.bd, &s, c.item_count, c.items, c.dy.v, size_of(&c.y.dim), NULL, c.work)
-    for b in range(c.y.dim.bd):
-        scaled(gpu, n, 1, c.work + b * n, element(&c.dx, b), 1)
-    return gpu.error
-
-
-cdef size_t scatter_work(const Call* c, int i) noexcept nogil:
-    return size_of(&c.x[0].dim) * c.y.dim.bd if i >= 0 else 0
-
-
-for name in (b"scatter_rows", b"scatter_cols"):
-    op = gpu_op(name, CU_SELECT, scatter_forward, scatter_backward)
-    needs_module(op, BASE)
-    needs_module(op, CU_LOOKUP)
-    op.work = scatter_work
-
-
-# ---- take, put: the same where the numbers are values of the graph, which become items --------
-
-cdef void items_split(const Call* c, const Dim* all, Split* s) noexcept nogil:
-    """How items divide a tensor of shape `all`: along an axis; indices of their own for each element are places in the
-    tensor as one long vector."""
-    s[0] = split_at(all, c.attrs[0].u)
+cdef int find_items(Gpu* gpu, const Call* c, const Dim* all, uint32_t* items) noexcept nogil:
+    cdef Split s = split_at(all, c.attrs[0].u)
     if c.attrs[1].u == <uint32_t>OWN_POSITIONS:
-        s.len = s.pre * s.len * s.post
-        s.pre = s.post = 1
-
-
-cdef int find_items(Gpu* gpu, const Call* c, const Dim* all, Split* s, uint32_t* items) noexcept nogil:
-    s[0] = split_at(all, c.attrs[0].u)
-    if c.attrs[1].u == <uint32_t>OWN_POSITIONS:
-        find_places(gpu, c, &c.x[1], s, items)
-    else:
-        find_positions(gpu, c, &c.x[1], s.len, 0, items)
-    items_split(c, all, s)
-    return gpu.error
+        return find_places(gpu, c, &c.x[1], &s, items)
+    return find_positions(gpu, c, &c.x[1], s.len, 0, items)
 
 
 cdef size_t items_size(const Call* c) noexcept nogil:
     return size_of(&c.x[1].dim) * c.y.dim.bd
 
 
-cdef int put_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Split s
-    cdef size_t n = size_of(&c.x[1].dim)
-    cdef uint32_t* items = <uint32_t*>c.saved
-    cdef uint32_t b
-    fill(gpu, total_of(&c.y.dim), 0, c.y.v)
-    find_items(gpu, c, &c.y.dim, &s, items)
-    for b in range(c.y.dim.bd):
-        add_listed(gpu, 1, &s, n, items + b * n, element(&c.x[0], b), element(&c.y, b), 0, NULL)
-    return gpu.error
+cdef const uint32_t* items_in(Gpu* gpu, const Call* c) noexcept nogil:
+    return <const uint32_t*>c.saved if has_positions(gpu.op) else c.items
 
 
-cdef int put_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s
-    cdef size_t n = size_of(&c.x[0].dim)
-    cdef uint32_t b
-    if i:
+# ---- moves in either direction ------------------------------------------------------------
+
+cdef int add_places(Gpu* gpu, const Call* c, const Tensor* part, const Tensor* whole) noexcept nogil:
+    """Add a part to the whole."""
+    cdef Places p
+    cdef const uint32_t* items = items_in(gpu, c)
+    cdef size_t n, post, k
+    places_of(gpu.op, c, 0, &p)
+    n = places_total(&p)
+    if n == 0:
         return 0
-    items_split(c, &c.y.dim, &s)
-    read_listed(gpu, c.y.dim.bd, &s, size_of(&c.x[1].dim), <const uint32_t*>c.saved, c.dy.v, size_of(&c.y.dim), NULL,
-                c.work)
-    for b in range(c.y.dim.bd):
-        scaled(gpu, n, 1, c.work + b * n, element(&c.dx, b), 1)
-    return gpu.error
+    post = n // (p.pre * p.count) if p.kind == <uint32_t>LISTED else 0
+    if p.batch == 1 and whole.list == NULL and (post == 1 or post and p.count > MOST_ORDERED):
+        for k in range(post):
+            add_rows(gpu, p.count, p.pre, items, part.v + k * p.count * p.pre,
+                     whole.v + k * p.pre * p.extent[p.axis])
+        return gpu.error
+    return launch_slices(gpu, SELECT_ADD, p.batch, n, n, value_at(&p), items, part.v, part.bstride, whole.v,
+                         whole.bstride, whole.list)
 
 
-op = gpu_op(b"put", CU_SELECT, put_forward, put_backward)
-needs_module(op, BASE)
-needs_module(op, CU_LOOKUP)
-needs_module(op, CU_POSITIONS)
-op.saved = items_size
-op.work = scatter_work
+cdef int read_back(Gpu* gpu, const Call* c, uint32_t i, const uint32_t* items) noexcept nogil:
+    """The gradient of a part is the part of dy."""
+    cdef Places p
+    cdef size_t n
+    places_of(gpu.op, c, i, &p)
+    n = places_total(&p)
+    return launch_slices(gpu, SELECT_READ_BACK, p.batch, n, n, value_at(&p), items, c.dy.v, size_of(&c.y.dim), c.dx.v,
+                         c.dx.bstride, c.dx.list, c.accumulate) if n else 0
+
+
+cdef int read_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Places p
+    cdef size_t n
+    if has_positions(gpu.op):
+        find_items(gpu, c, &c.x[0].dim, <uint32_t*>c.saved)
+    places_of(gpu.op, c, 0, &p)
+    n = places_total(&p)
+    return launch_each(gpu, SELECT_READ, p.batch * n, n, value_at(&p), items_in(gpu, c), c.x[0].v, c.x[0].bstride,
+                       c.x[0].list, c.y.v)
+
+
+cdef int read_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return add_places(gpu, c, &c.dy, &c.dx) if i == 0 else 0    # none flows to an index
+
+
+cdef int add_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    fill(gpu, total_of(&c.y.dim), 0, c.y.v)
+    if has_positions(gpu.op):
+        find_items(gpu, c, &c.y.dim, <uint32_t*>c.saved)
+    return add_places(gpu, c, &c.x[0], &c.y)
+
+
+cdef int add_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    if i == 0:
+        return read_back(gpu, c, i, items_in(gpu, c))
+    return 0 if c.accumulate else fill(gpu, total_of(&c.dx.dim), 0, c.dx.v)
+
+
+for name, way in ways.items():
+    if way not in ("reads", "adds"):
+        continue
+    op = (gpu_op(name.encode(), CU_SELECT, read_forward, read_backward) if way == "reads"
+          else gpu_op(name.encode(), CU_SELECT, add_forward, add_backward))
+    needs_module(op, CU_LOOKUP)
+    op.lists = way == "reads"
+    op.assigns = way == "adds"
+    if has_positions(number_of(op)):
+        needs_module(op, CU_POSITIONS)
+        op.saved = items_size
 
 
 # ---- sort, argsort ----------------------------------------------------------------------
@@ -539,148 +486,7 @@ cdef size_t two_lists(const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     return 4 * s.pre * s.post * s.len * c.y.dim.bd if s.len > TILE else 0
 
-
-# ---- strided_select ---------------------------------------------------------------------
-
-cdef void strided_axes(const Call* c, Axes* axes) noexcept nogil:
-    """The axes of y with the strides of x in array 0, and with the sizes of x in place of the strides of array 1.
-
-    Axes of size 1 are kept, since the kernel needs every axis.
-    """
-    cdef size_t stride = 1
-    cdef uint32_t k
-    no_axes(axes)
-    axes.n = c.y.dim.nd
-    for k in range(axes.n):
-        axes.size[k] = c.y.dim.d[k]
-        axes.stride[0][k] = stride
-        axes.stride[1][k] = c.x[0].dim.d[k]
-        axes.stride[2][k] = 0
-        stride *= c.x[0].dim.d[k]
-
-# derived: launches of select, lookup, order
-
-cdef int RANGE_FORWARD = kernel_at(CU_SELECT, b"range_forward")
-cdef int RANGE_BACKWARD = kernel_at(CU_SELECT, b"range_backward")
-cdef int STRIDED_FORWARD = kernel_at(CU_SELECT, b"strided_forward")
-cdef int STRIDED_BACKWARD = kernel_at(CU_SELECT, b"strided_backward")
-
-
-cdef int pick_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t n = size_of(&c.y.dim), pre = s.pre, column = pre * s.len
-    if n == 0:
-        return 0
-    cdef size_t len = n // (pre * s.post)
-    return launch_each(gpu, RANGE_FORWARD, batch * n, batch, n, pre, len, column, c.items, c.x[0].v, c.x[0].bstride,
-                       c.x[0].list, c.y.v)
-
-
-cdef int pick_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t n = size_of(&c.y.dim), pre = s.pre, column = pre * s.len
-    if n == 0:
-        return 0
-    cdef size_t len = n // (pre * s.post)
-    return launch_slices(gpu, RANGE_BACKWARD, batch, n, batch, n, pre, len, column, c.items, c.dy.v, c.dx.v,
-                         c.dx.bstride, c.dx.list)
-
-
-op = gpu_op(b"pick", CU_SELECT, pick_forward, pick_backward)
-op.lists = True
-
-op = gpu_op(b"pick_range", CU_SELECT, pick_forward, pick_backward)
-op.lists = True
-
-
-cdef int select_rows_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t count = c.item_count, pre = s.pre, column = pre * s.len, n = pre * count * s.post
-    return launch_each(gpu, LISTED_FORWARD, batch * n, batch, n, pre, count, column, c.items, c.x[0].v, c.x[0].bstride,
-                       c.x[0].list, c.y.v)
-
-
-cdef int select_rows_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t count = c.item_count
-    return add_listed(gpu, batch, &s, count, c.items, c.dy.v, c.dx.v, c.dx.bstride, <float**>c.dx.list)
-
-
-op = gpu_op(b"select_rows", CU_SELECT, select_rows_forward, select_rows_backward)
-needs_module(op, CU_LOOKUP)
-op.lists = True
-
-op = gpu_op(b"select_cols", CU_SELECT, select_rows_forward, select_rows_backward)
-needs_module(op, CU_LOOKUP)
-op.lists = True
-
-
-cdef size_t take_saved(const Call* c) noexcept nogil:
-    return size_of(&c.x[1].dim) * c.y.dim.bd
-
-
-cdef int take_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef Split s
-    find_items(gpu, c, &c.x[0].dim, &s, <uint32_t*>c.saved)
-    cdef size_t count = size_of(&c.x[1].dim), pre = s.pre, column = pre * s.len, n = pre * count * s.post
-    return launch_each(gpu, LISTED_FORWARD, batch * n, batch, n, pre, count, column, <const uint32_t*>c.saved, c.x[0].v,
-                       c.x[0].bstride, c.x[0].list, c.y.v)
-
-
-cdef int take_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef Split s
-    if i:
-        return 0
-    items_split(c, &c.x[0].dim, &s)
-    cdef size_t count = size_of(&c.x[1].dim)
-    return add_listed(gpu, batch, &s, count, <const uint32_t*>c.saved, c.dy.v, c.dx.v, c.dx.bstride, <float**>c.dx.list)
-
-
-op = gpu_op(b"take", CU_SELECT, take_forward, take_backward)
-needs_module(op, CU_LOOKUP)
-needs_module(op, CU_POSITIONS)
-op.saved = take_saved
-op.lists = True
-
-
-cdef int strided_select_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim)
-    cdef Axes axes
-    strided_axes(c, &axes)
-    return launch_each(gpu, STRIDED_FORWARD, batch * n, batch, n, value_at(&axes), c.items, c.x[0].v, c.x[0].bstride,
-                       c.y.v)
-
-
-cdef int strided_select_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim)
-    cdef Axes axes
-    strided_axes(c, &axes)
-    if n == 0:
-        return 0
-    return launch_slices(gpu, STRIDED_BACKWARD, batch, n, batch, n, value_at(&axes), c.items, c.dy.v, c.dx.v,
-                         c.dx.bstride)
-
-
-op = gpu_op(b"strided_select", CU_SELECT, strided_select_forward, strided_select_backward)
-
-
-cdef int pick_batch_elems_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t rows = c.y.dim.bd, n = size_of(&c.y.dim)
-    return launch_each(gpu, LOOKUP_FORWARD, rows * n, rows, n, <float>1, c.x[0].v, c.items, c.y.v)
-
-
-cdef int pick_batch_elems_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t rows = c.y.dim.bd, n = size_of(&c.y.dim)
-    return add_rows(gpu, rows, n, c.items, c.dy.v, c.dx.v)
-
-
-op = gpu_op(b"pick_batch_elems", CU_LOOKUP, pick_batch_elems_forward, pick_batch_elems_backward)
+# derived: launches of order
 
 cdef int SORT_BACKWARD = kernel_at(CU_ORDER, b"sort_backward")
 cdef int CONTINUATIONS_OF_LINES = kernel_at(CU_ORDER, b"continuations_of_lines")

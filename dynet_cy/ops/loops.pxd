@@ -12,43 +12,14 @@ from dynet_cy.kernels.kernels cimport K, DY_RNG_bernoulli, squares_of
 #
 # Axes of tensors: what shape rules and loops of several families share.
 
-cdef extern from *:
-    """
-    /* A tensor as `pre` x `len` x `post`, with one axis in the middle. */
-    typedef struct {
-        size_t pre, len, post;
-    } dy_split;
-
-    static inline dy_split dy_split_at(const dy_dim *x, uint32_t axis) {
-        dy_split s = {1, axis < x->nd ? x->d[axis] : 1, 1};
-        for (uint32_t i = 0; i < x->nd; i++) {
-            if (i < axis)
-                s.pre *= x->d[i];
-            if (i > axis)
-                s.post *= x->d[i];
-        }
-        return s;
-    }
-
-    /* The shape of x without the axes that are bits of mask; {1} where none is left. */
-    static inline void dy_without(const dy_dim *x, uint32_t mask, dy_dim *y) {
-        y->nd = 0;
-        for (uint32_t i = 0; i < x->nd; i++)
-            if (!(mask >> i & 1))
-                y->d[y->nd++] = x->d[i];
-        if (!y->nd) {
-            y->nd = 1;
-            y->d[0] = 1;
-        }
-    }
-    """
+cdef extern from "dynet_cy/axes.h" nogil:
     ctypedef struct Split "dy_split":
         size_t pre
         size_t len
         size_t post
 
-    Split split_at "dy_split_at"(const Dim* x, uint32_t axis) nogil
-    void without "dy_without"(const Dim* x, uint32_t mask, Dim* y) nogil
+    Split split_at "dy_split_at"(const Dim* x, uint32_t axis)
+    void without "dy_without"(const Dim* x, uint32_t mask, Dim* y)
 
 
 cdef inline size_t best_of_line(const float* x, size_t step, size_t n, float sign) noexcept nogil:

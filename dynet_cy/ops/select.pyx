@@ -5,7 +5,6 @@ import numpy as np
 from libc.math cimport INFINITY, exp, fabs, log
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, uint32_t
-from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport INTEGERS, Attr, Call, Dim, element, integers, size_of, total_of
 from dynet_cy.graph.expressions cimport Expression, dim_of, forget_to_set, number_in
@@ -17,12 +16,13 @@ from dynet_cy.graph.structs cimport Extra, Graph, items_of, no_extra, nodes_of
 from dynet_cy.graph.table cimport current_graph
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport shape_of
+from dynet_cy.ops.index cimport ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS, index_op
 from dynet_cy.ops.inputs cimport axis_in, check_count, set_indices, whole, whole_where_possible
-from dynet_cy.ops.loops cimport Split, Terms, begin_terms, end_terms, next_term, split_at, terms_work, without
+from dynet_cy.ops.loops cimport Split, split_at, without
 from dynet_cy.ops.positions cimport (
-    BARRED, chooser_number, function_number, is_position, need_one, need_positions, refuse, refused,
+    BARRED, chooser_number, function_number, need_one, need_positions, refuse, refused,
 )
-from dynet_cy.ops.registry cimport ALONE, FIRST, LIST, SECOND, UNREAD, Op, Shapes, op_at, register, same_dim
+from dynet_cy.ops.registry cimport ALONE, UNREAD, Op, Shapes, op_at, register, same_dim
 from dynet_cy.ops.shape cimport concatenated
 
 from dynet_cy.graph.structs import carriers, operators
@@ -83,44 +83,7 @@ cdef int pick_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef void pick_forward(const Call* c) noexcept nogil:
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t column = s.pre * s.len, j
-    cdef uint32_t b
-    cdef const float* x
-    cdef float* y = c.y.v
-    for b in range(c.y.dim.bd):
-        x = element(&c.x[0], b) + c.items[b] * s.pre
-        if s.pre == 1:
-            for j in range(s.post):
-                y[j] = x[j * column]
-        else:
-            for j in range(s.post):
-                memcpy(y + j * s.pre, x + j * column, s.pre * sizeof(float))
-        y += s.pre * s.post
-
-
-cdef void pick_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s = split_at(&c.dx.dim, c.attrs[0].u)
-    cdef size_t column = s.pre * s.len, j
-    cdef uint32_t b
-    cdef float* dx
-    cdef const float* dy = c.dy.v
-    for b in range(c.y.dim.bd):
-        dx = element(&c.dx, b) + c.items[b] * s.pre
-        if s.pre == 1:
-            for j in range(s.post):
-                dx[j * column] += dy[j]
-        else:
-            for j in range(s.post):
-                K.add(s.pre, dy + j * s.pre, dx + j * column)
-        dy += s.pre * s.post
-
-
-cdef Op* PICK = register(b"pick", b"x", pick_dim, pick_forward, pick_backward)
-PICK.unread = UNREAD
-PICK.moves = FIRST
-PICK.rule[0] = LIST
+cdef Op* PICK = index_op(b"pick", b"x", pick_dim)
 
 
 cdef class PickedExpression(Expression):
@@ -284,37 +247,7 @@ cdef int pick_range_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef void pick_range_forward(const Call* c) noexcept nogil:
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t column = s.pre * s.len, n = s.pre * c.attrs[1].u, j
-    cdef uint32_t b
-    cdef const float* x
-    cdef float* y = c.y.v
-    for b in range(c.y.dim.bd):
-        x = element(&c.x[0], b) + c.items[b] * s.pre
-        for j in range(s.post):
-            memcpy(y, x + j * column, n * sizeof(float))
-            y += n
-
-
-cdef void pick_range_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s = split_at(&c.dx.dim, c.attrs[0].u)
-    cdef size_t column = s.pre * s.len, n = s.pre * c.attrs[1].u, j
-    cdef uint32_t b
-    cdef float* dx
-    cdef const float* dy = c.dy.v
-    for b in range(c.y.dim.bd):
-        dx = element(&c.dx, b) + c.items[b] * s.pre
-        for j in range(s.post):
-            K.add(n, dy, dx + j * column)
-            dy += n
-
-
-cdef Op* PICK_RANGE = register(b"pick_range", b"x", pick_range_dim, pick_range_forward,
-                               pick_range_backward)
-PICK_RANGE.unread = UNREAD
-PICK_RANGE.moves = FIRST
-PICK_RANGE.rule[0] = LIST
+cdef Op* PICK_RANGE = index_op(b"pick_range", b"x", pick_range_dim)
 
 
 cdef ptrdiff_t range_view(const Dim* x, const Dim* y, const Attr* attrs, const uint32_t* items) noexcept nogil:
@@ -407,21 +340,7 @@ cdef int pick_batch_elems_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef void pick_batch_elems_forward(const Call* c) noexcept nogil:
-    cdef size_t n = size_of(&c.y.dim)
-    cdef uint32_t b
-    for b in range(c.y.dim.bd):
-        memcpy(element(&c.y, b), element(&c.x[0], c.items[b]), n * sizeof(float))
-
-
-cdef void pick_batch_elems_backward(const Call* c, uint32_t i) noexcept nogil:
-    K.add_rows(c.y.dim.bd, size_of(&c.y.dim), c.items, c.dy.v, c.dx.v)
-
-
-cdef Op* PICK_BATCH_ELEMS = register(b"pick_batch_elems", b"x", pick_batch_elems_dim,
-                                     pick_batch_elems_forward, pick_batch_elems_backward)
-PICK_BATCH_ELEMS.unread = UNREAD
-PICK_BATCH_ELEMS.moves = FIRST
+cdef Op* PICK_BATCH_ELEMS = index_op(b"pick_batch_elems", b"x", pick_batch_elems_dim)
 PICK_BATCH_ELEMS.batching = ALONE
 PICK_BATCH_ELEMS.alone_because = b"it selects from the batch of its argument"
 
@@ -494,43 +413,6 @@ def pick_batch_elems(x, vs: Expression | _Ints):
 
 # ---- select_rows, select_cols: y = x[items] along axis 0, along axis 1 -----------
 
-# For up to this many indices per column, a plain loop is faster than a kernel call.
-cdef enum:
-    FEW = 256
-
-
-# A tensor `all` of pre x len x post numbers, of which some are listed along the middle axis; y has the listed ones.
-
-cdef void read_listed(const Split* s, size_t n, const uint32_t* items, const float* all, float* y,
-                      int add) noexcept nogil:
-    """y = the n listed numbers; with `add`, y += them."""
-    cdef size_t _j, k
-    for _j in range(s.post):
-        if s.pre == 1 and n <= FEW and not add:
-            for k in range(n):
-                y[k] = all[items[k]]
-        else:
-            K.take_rows(n, s.pre, items, all, y, add)
-        all += s.pre * s.len
-        y += n * s.pre
-
-
-cdef void add_listed(const Split* s, size_t n, const uint32_t* items, const float* y, float* all) noexcept nogil:
-    """The n listed numbers += y."""
-    cdef size_t _j, k
-    if s.pre == 1 and n > FEW:
-        K.add_lines(s.post, n, s.len, items, y, all)
-        return
-    for _j in range(s.post):
-        if s.pre == 1:
-            for k in range(n):
-                all[items[k]] += y[k]
-        else:
-            K.add_rows(n, s.pre, items, y, all)
-        all += s.pre * s.len
-        y += n * s.pre
-
-
 cdef int select_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t i
     cdef uint32_t d = s.attrs[0].u
@@ -543,26 +425,8 @@ cdef int select_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef void select_forward(const Call* c) noexcept nogil:
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t n = c.item_count
-    cdef uint32_t b
-    for b in range(c.y.dim.bd):
-        read_listed(&s, n, c.items + b * n, element(&c.x[0], b), element(&c.y, b), 0)
-
-
-cdef void select_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s = split_at(&c.dx.dim, c.attrs[0].u)
-    cdef size_t n = c.item_count
-    cdef uint32_t b
-    for b in range(c.y.dim.bd):
-        add_listed(&s, n, c.items + b * n, element(&c.dy, b), element(&c.dx, b))
-
-
-cdef Op* SELECT_ROWS = register(b"select_rows", b"x", select_dim, select_forward, select_backward)
-cdef Op* SELECT_COLS = register(b"select_cols", b"x", select_dim, select_forward, select_backward)
-SELECT_ROWS.rule[0] = SELECT_COLS.rule[0] = LIST
-SELECT_ROWS.moves = SELECT_COLS.moves = FIRST
+cdef Op* SELECT_ROWS = index_op(b"select_rows", b"x", select_dim)
+cdef Op* SELECT_COLS = index_op(b"select_cols", b"x", select_dim)
 
 
 cdef Py_ssize_t length_of(object indices, str name) except -1:
@@ -646,37 +510,8 @@ cdef int scatter_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef void scatter_forward(const Call* c) noexcept nogil:
-    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
-    cdef size_t n = c.item_count
-    cdef uint32_t b
-    memset(c.y.v, 0, total_of(&c.y.dim) * sizeof(float))
-    for b in range(c.y.dim.bd):
-        add_listed(&s, n, c.items + b * n, element(&c.x[0], b), element(&c.y, b))
-
-
-cdef void scatter_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
-    cdef size_t n = c.item_count
-    cdef uint32_t b
-    cdef int add
-    cdef float* dx
-    cdef Terms terms
-    begin_terms(&terms, c, c.work)
-    for b in range(c.y.dim.bd):
-        dx = next_term(&terms, c, b, &add)
-        read_listed(&s, n, c.items + b * n, element(&c.dy, b), dx, add)
-    end_terms(&terms)
-
-
-cdef size_t scatter_work(const Call* c, int i) noexcept nogil:
-    return terms_work(c, i) if i >= 0 else 0
-
-
-cdef Op* SCATTER_ROWS = register(b"scatter_rows", b"x", scatter_dim, scatter_forward, scatter_backward)
-cdef Op* SCATTER_COLS = register(b"scatter_cols", b"x", scatter_dim, scatter_forward, scatter_backward)
-SCATTER_ROWS.assigns = SCATTER_COLS.assigns = True
-SCATTER_ROWS.work = SCATTER_COLS.work = scatter_work
+cdef Op* SCATTER_ROWS = index_op(b"scatter_rows", b"x", scatter_dim)
+cdef Op* SCATTER_COLS = index_op(b"scatter_cols", b"x", scatter_dim)
 
 
 cdef Expression scattered(const Op* op, object x, object indices, object n, uint32_t axis, str name):
@@ -802,74 +637,7 @@ cdef int take_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef struct Places:
-    # The places of a tensor that the indices of one batch element name: `items` along the axis in the middle of it.
-    Split split
-    size_t n
-    uint32_t* items
-
-
-cdef inline size_t indices_of(const Call* c) noexcept nogil:
-    """How many indices a batch element has."""
-    return size_of(&c.x[1].dim)
-
-
-cdef bint find_places(const Call* c, const Dim* all, uint32_t b, uint32_t* items, Places* to) noexcept nogil:
-    """The places of batch element b in a tensor of shape `all`, written to `items`; False if an index is refused.
-
-    Indices of their own for each element become places in the tensor as one long vector.
-    """
-    cdef size_t k, line, column, n = indices_of(c)
-    cdef uint32_t at = 0, length
-    to.split = split_at(all, c.attrs[0].u)
-    to.n = n
-    to.items = items
-    length = <uint32_t>to.split.len
-    for k in range(n):
-        if not is_position(&c.x[1], b, k, length, &items[k]):
-            refuse(c.attrs[3].u, &c.x[1], b, k, length)
-            return False
-    if c.attrs[1].u != <uint32_t>OWN_POSITIONS:
-        return True
-    k = 0
-    for line in range(to.split.post):
-        while k < n // to.split.post * (line + 1):
-            for column in range(to.split.pre):
-                at = items[k]
-                items[k] = <uint32_t>((line * length + at) * to.split.pre + column)
-                k += 1
-    to.split.len = to.split.pre * to.split.len * to.split.post
-    to.split.pre = to.split.post = 1
-    return True
-
-
-cdef void take_forward(const Call* c) noexcept nogil:
-    cdef Places places
-    cdef uint32_t b
-    for b in range(c.y.dim.bd):
-        if find_places(c, &c.x[0].dim, b, <uint32_t*>c.work, &places):
-            read_listed(&places.split, places.n, places.items, element(&c.x[0], b), element(&c.y, b), 0)
-
-
-cdef void take_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Places places
-    cdef uint32_t b
-    if i == 0:                                      # none flows to an index
-        for b in range(c.y.dim.bd):
-            find_places(c, &c.x[0].dim, b, <uint32_t*>c.work, &places)
-            add_listed(&places.split, places.n, places.items, element(&c.dy, b), element(&c.dx, b))
-
-
-cdef size_t take_work(const Call* c, int i) noexcept nogil:
-    return indices_of(c) if i <= 0 else 0
-
-
-cdef Op* TAKE = register(b"take", b"x indices", take_dim, take_forward, take_backward)
-TAKE.rule[0] = LIST
-TAKE.moves = FIRST
-TAKE.integers = SECOND
-TAKE.work = take_work
-TAKE.raised = refused
+cdef Op* TAKE = index_op(b"take", b"x indices", take_dim)
 
 
 # What functions that index one axis call their arguments, where it is not "x indices".
@@ -926,42 +694,7 @@ cdef int put_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef void put_forward(const Call* c) noexcept nogil:
-    cdef Places places
-    cdef uint32_t b
-    memset(c.y.v, 0, total_of(&c.y.dim) * sizeof(float))
-    for b in range(c.y.dim.bd):
-        if find_places(c, &c.y.dim, b, <uint32_t*>c.work, &places):
-            add_listed(&places.split, places.n, places.items, element(&c.x[0], b), element(&c.y, b))
-
-
-cdef void put_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Places places
-    cdef uint32_t b
-    cdef int add
-    cdef float* dx
-    cdef Terms terms
-    if i:                                           # none flows to an index
-        if not c.accumulate:
-            memset(c.dx.v, 0, total_of(&c.dx.dim) * sizeof(float))
-        return
-    begin_terms(&terms, c, c.work)
-    for b in range(c.y.dim.bd):
-        dx = next_term(&terms, c, b, &add)
-        find_places(c, &c.y.dim, b, <uint32_t*>c.work + terms_work(c, 0), &places)
-        read_listed(&places.split, places.n, places.items, element(&c.dy, b), dx, add)
-    end_terms(&terms)
-
-
-cdef size_t put_work(const Call* c, int i) noexcept nogil:
-    return indices_of(c) + (terms_work(c, 0) if i == 0 else 0) if i <= 0 else 0
-
-
-cdef Op* PUT = register(b"put", b"x indices", put_dim, put_forward, put_backward)
-PUT.assigns = True
-PUT.integers = SECOND
-PUT.work = put_work
-PUT.raised = refused
+cdef Op* PUT = index_op(b"put", b"x indices", put_dim)
 
 
 cdef Expression put(object x, object indices, Py_ssize_t axis, object n, uint32_t mode, str name):
@@ -1011,58 +744,7 @@ cdef int strided_select_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef void stride(const Call* c, uint32_t b, float* x, float* y, bint back) noexcept nogil:
-    """Copy one batch element from x to y or, if `back`, add its gradient y to x."""
-    cdef const uint32_t* items = c.items + b * c.item_count
-    cdef size_t[7] at
-    cdef ptrdiff_t[7] step
-    cdef ptrdiff_t size = 1, o = 0
-    cdef size_t _k, j, m, runs
-    cdef uint32_t a, nd = c.y.dim.nd
-    for a in range(nd):
-        step[a] = size * <int32_t>items[3 * a + 1]
-        o += size * items[3 * a]
-        size *= c.x[0].dim.d[a]
-        at[a] = 0
-    m = c.y.dim.d[0]
-    runs = size_of(&c.y.dim) // m if m else 0
-    for _k in range(runs):
-        if back:
-            for j in range(m):
-                x[o + <ptrdiff_t>j * step[0]] += y[j]
-        elif step[0] == 1:
-            memcpy(y, x + o, m * sizeof(float))
-        else:
-            for j in range(m):
-                y[j] = x[o + <ptrdiff_t>j * step[0]]
-        y += m
-        a = 1
-        while a < nd:
-            at[a] += 1
-            o += step[a]
-            if at[a] < c.y.dim.d[a]:
-                break
-            o -= step[a] * <ptrdiff_t>c.y.dim.d[a]
-            at[a] = 0
-            a += 1
-
-
-cdef void strided_select_forward(const Call* c) noexcept nogil:
-    cdef uint32_t b
-    for b in range(c.y.dim.bd):
-        stride(c, b, element(&c.x[0], b), element(&c.y, b), False)
-
-
-cdef void strided_select_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef uint32_t b
-    for b in range(c.y.dim.bd):
-        stride(c, b, element(&c.dx, b), element(&c.dy, b), True)
-
-
-cdef Op* STRIDED_SELECT = register(b"strided_select", b"x", strided_select_dim,
-                                   strided_select_forward, strided_select_backward)
-STRIDED_SELECT.unread = UNREAD
-STRIDED_SELECT.moves = FIRST
+cdef Op* STRIDED_SELECT = index_op(b"strided_select", b"x", strided_select_dim)
 
 
 cdef Expression strided(Expression x, list ranges):

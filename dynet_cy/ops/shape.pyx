@@ -3,7 +3,7 @@
 from math import prod
 
 from libc.stdint cimport uint32_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from dynet_cy.core.tensor cimport (
     Attr, Call, Dim, axis_of, element, rows_of, same_shape, size_of, total_of,
@@ -12,10 +12,11 @@ from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply, apply1, apply1x, expression
 from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.ops.loops cimport Split, split_at
+from dynet_cy.ops.loops cimport split_at
+from dynet_cy.ops.index cimport index_op
 from dynet_cy.ops.inputs cimport axis_in, whole
 from dynet_cy.ops.registry cimport (
-    ALL, ALONE, CPU, FIRST, FLAT, LIST, UNCHANGED, UNREAD, Op, Shapes, register, same_dim,
+    ALONE, CPU, FIRST, FLAT, UNCHANGED, UNREAD, Op, Shapes, register, same_dim,
 )
 
 from dynet_cy.graph.structs import carriers, operators
@@ -23,14 +24,6 @@ from dynet_cy.ops.registry import DimensionError
 
 
 # ---- copies ------------------------------------------------------------------
-
-cdef inline void pass_on(size_t n, const float* v, float* to, bint acc) noexcept nogil:
-    """Copy v to `to`, or add it if `acc`."""
-    if acc:
-        K.add(n, v, to)
-    else:
-        memcpy(to, v, n * sizeof(float))
-
 
 cdef void copy_forward(const Call* c) noexcept nogil:
     """Copy the elements of x, once for each node that shares x."""
@@ -43,7 +36,10 @@ cdef void copy_forward(const Call* c) noexcept nogil:
 cdef void copy_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef size_t n = total_of(&c.dx.dim), total = total_of(&c.y.dim), k = 0
     while k < total:
-        pass_on(n, c.dy.v + k, c.dx.v, c.accumulate or k > 0)
+        if c.accumulate or k:
+            K.add(n, c.dy.v + k, c.dx.v)
+        else:
+            memcpy(c.dx.v, c.dy.v, n * sizeof(float))
         k += n
 
 
@@ -159,94 +155,6 @@ cdef Expression reshaped_by_rows(object x, object d, object batch_size, str orde
 
 # ---- transpose: y[i_0, i_1, ...] = x[j_0, j_1, ...] where j_dims[k] = i_k ---------
 
-cdef enum:
-    TILE = 16                       # rows and columns of a block that fits in the cache
-
-# x indexed by the axes of y: their sizes and steps in x; axes are merged where possible.
-cdef struct View:
-    uint32_t n
-    size_t[7] size
-    size_t[7] step
-
-
-cdef void view_of(const Dim* x, const Dim* y, uint32_t dims, View* v) noexcept nogil:
-    cdef size_t[8] steps
-    cdef size_t step = 1, size
-    cdef uint32_t i
-    for i in range(7):
-        steps[i] = step
-        step *= axis_of(x, i)
-    steps[7] = step
-    v.n = 0
-    for i in range(y.nd):
-        size = y.d[i]
-        step = steps[dims >> 3 * i & 7]
-        if size == 1:
-            continue
-        if v.n and step == v.step[v.n - 1] * v.size[v.n - 1]:
-            v.size[v.n - 1] *= size
-            continue
-        v.size[v.n] = size
-        v.step[v.n] = step
-        v.n += 1
-    if v.n == 0:
-        v.n = 1
-        v.size[0] = 1
-        v.step[0] = 1
-
-
-cdef void move_plane(size_t m, size_t n, size_t step, size_t stride, float* x, float* y,
-                     bint back, bint acc) noexcept nogil:
-    """Copy between y, which is dense and m x n, and the elements i step + j stride of x."""
-    cdef size_t i0, j0, i, j, at
-    cdef size_t tile = TILE
-    j0 = 0
-    while j0 < n:
-        i0 = 0
-        while i0 < m:
-            for j in range(j0, min(j0 + tile, n)):
-                for i in range(i0, min(i0 + tile, m)):
-                    at = i * step + j * stride
-                    if not back:
-                        y[i + j * m] = x[at]
-                    elif acc:
-                        x[at] += y[i + j * m]
-                    else:
-                        x[at] = y[i + j * m]
-            i0 += tile
-        j0 += tile
-
-
-cdef void copy_view(const View* v, float* x, float* y, bint back, bint acc) noexcept nogil:
-    """Copy one batch element from x to y or, if `back`, its gradient from y to x."""
-    cdef size_t[7] at
-    cdef size_t m = v.size[0], n = 1, planes = 1, stride = 0
-    cdef uint32_t a
-    if v.n == 1:
-        if back:
-            pass_on(m, y, x, acc)
-        else:
-            memcpy(y, x, m * sizeof(float))
-        return
-    memset(at, 0, sizeof(at))
-    n = v.size[1]
-    stride = v.step[1]
-    for a in range(2, v.n):
-        planes *= v.size[a]
-    for _ in range(planes):
-        move_plane(m, n, v.step[0], stride, x, y, back, acc)
-        y += m * n
-        a = 2
-        while a < v.n:
-            at[a] += 1
-            x += v.step[a]
-            if at[a] < v.size[a]:
-                break
-            x -= v.step[a] * v.size[a]
-            at[a] = 0
-            a += 1
-
-
 cdef int transpose_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t i, axis, seen = 0
     cdef uint32_t n = s.attrs[1].u
@@ -263,32 +171,7 @@ cdef int transpose_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef void transpose_forward(const Call* c) noexcept nogil:
-    cdef View v
-    cdef uint32_t b
-    if total_of(&c.y.dim) == 0:
-        return
-    view_of(&c.x[0].dim, &c.y.dim, c.attrs[0].u, &v)
-    for b in range(c.y.dim.bd):
-        copy_view(&v, element(&c.x[0], b), element(&c.y, b), False, False)
-
-
-cdef void transpose_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef View v
-    cdef uint32_t b
-    if total_of(&c.y.dim) == 0:
-        return
-    view_of(&c.x[0].dim, &c.y.dim, c.attrs[0].u, &v)
-    for b in range(c.y.dim.bd):
-        copy_view(&v, element(&c.dx, b), element(&c.dy, b), True,
-                  c.accumulate or (c.dx.dim.bd == 1 and b > 0))
-
-
-cdef Op* TRANSPOSE = register(b"transpose", b"x", transpose_dim, transpose_forward,
-                              transpose_backward)
-TRANSPOSE.unread = UNREAD
-TRANSPOSE.moves = FIRST
-TRANSPOSE.assigns = True
+cdef Op* TRANSPOSE = index_op(b"transpose", b"x", transpose_dim)
 TRANSPOSE.ragged = True
 
 
@@ -358,57 +241,12 @@ cdef int concatenate_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef void concatenate_forward(const Call* c) noexcept nogil:
-    cdef uint32_t d = c.attrs[0].u
-    cdef uint32_t k, b
-    cdef Split s = split_at(&c.y.dim, d)
-    cdef size_t column = s.pre * s.len, m, j
-    cdef const float* x
-    cdef float* y
-    cdef float* start = c.y.v
-    for k in range(c.n):
-        m = s.pre * axis_of(&c.x[k].dim, d)
-        for b in range(c.y.dim.bd):
-            x = element(&c.x[k], b)
-            y = start + b * c.y.bstride
-            if m == 1:                                  # mostly scalars
-                for j in range(s.post):
-                    y[j * column] = x[j]
-                continue
-            for j in range(s.post):
-                memcpy(y + j * column, x + j * m, m * sizeof(float))
-        start += m
-
-
-cdef void concatenate_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef uint32_t d = c.attrs[0].u
-    cdef uint32_t b
-    cdef Split s = split_at(&c.y.dim, d)
-    cdef size_t column = s.pre * s.len, m = s.pre * axis_of(&c.dx.dim, d), j
-    cdef const float* dy = c.dy.v + s.pre * c.before
-    for b in range(c.y.dim.bd):
-        for j in range(s.post):
-            pass_on(m, dy + b * c.dy.bstride + j * column, element(&c.dx, b) + j * m,
-                    c.accumulate or (c.dx.dim.bd == 1 and b > 0))
-
-
-cdef size_t length(const Call* c, uint32_t i) noexcept nogil:
-    """The size of an argument along the axis."""
-    return axis_of(&c.x[i].dim, c.attrs[0].u)
-
-
 cdef bint is_along_last_axis(const Dim* y, const Attr* attrs) noexcept nogil:
     return y.bd == 1 and split_at(y, attrs[0].u).post == 1
 
 
-CONCATENATE = register(b"concatenate", b"xs...", concatenate_dim, concatenate_forward,
-                       concatenate_backward)
-CONCATENATE.unread = UNREAD
-CONCATENATE.moves = ALL
-CONCATENATE.part = length
-CONCATENATE.assigns = True
+CONCATENATE = index_op(b"concatenate", b"xs...", concatenate_dim)
 CONCATENATE.needs[CPU].laid = is_along_last_axis
-CONCATENATE.rule[0] = CONCATENATE.rule[1] = CONCATENATE.rule[2] = LIST
 
 
 cdef Expression concatenated(object xs, Py_ssize_t d):
@@ -484,31 +322,7 @@ cdef int concatenate_to_batch_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef void concatenate_to_batch_forward(const Call* c) noexcept nogil:
-    cdef uint32_t k
-    cdef size_t n
-    cdef float* y = c.y.v
-    for k in range(c.n):
-        n = total_of(&c.x[k].dim)
-        memcpy(y, c.x[k].v, n * sizeof(float))
-        y += n
-
-
-cdef void concatenate_to_batch_backward(const Call* c, uint32_t i) noexcept nogil:
-    pass_on(total_of(&c.dx.dim), c.dy.v + c.before, c.dx.v, c.accumulate)
-
-
-cdef size_t whole_size(const Call* c, uint32_t i) noexcept nogil:
-    return total_of(&c.x[i].dim)
-
-
-cdef Op* CONCATENATE_TO_BATCH = register(
-    b"concatenate_to_batch", b"xs...", concatenate_to_batch_dim, concatenate_to_batch_forward,
-    concatenate_to_batch_backward)
-CONCATENATE_TO_BATCH.unread = UNREAD
-CONCATENATE_TO_BATCH.moves = ALL
-CONCATENATE_TO_BATCH.part = whole_size
-CONCATENATE_TO_BATCH.assigns = True
+cdef Op* CONCATENATE_TO_BATCH = index_op(b"concatenate_to_batch", b"xs...", concatenate_to_batch_dim)
 CONCATENATE_TO_BATCH.any_batch = True
 CONCATENATE_TO_BATCH.batching = ALONE
 CONCATENATE_TO_BATCH.alone_because = b"each batch element of y comes from one argument only"

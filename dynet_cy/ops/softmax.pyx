@@ -22,7 +22,8 @@ from dynet_cy.ops.positions cimport function_number, is_position, need_one, need
 from dynet_cy.ops.registry cimport (
     FLAT, SECOND, UNREAD_ARGUMENTS, UNREAD_FIRST, UNREAD_RESULT, Op, Shapes, register, same_dim,
 )
-from dynet_cy.ops.select cimport ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS, one_each, put, taken
+from dynet_cy.ops.index cimport ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS
+from dynet_cy.ops.select cimport one_each, put, taken
 
 from dynet_cy.graph.nodes import expect
 from dynet_cy.graph.structs import results

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 
 import numpy as np
@@ -88,9 +89,9 @@ def listed(d: Device, *places: int) -> str:
     d.send(table, np.array([d.at(x) for x in places], np.uint64).tobytes())
     items = d.allocate(4)
     d.send(items, bytes(16))
-    sizes = [number(x) for x in (len(places), 4, 1, 4, 4)]
-    parameters = [*sizes, pointer(items), pointer(0), number(0), pointer(table), pointer(d.at(512))]
-    return d.launch("select", "range_forward", parameters)
+    whole = struct.pack("4I30Q", 0, 1, 0, 0, len(places), 0, 1, 4, 1, 4, 4, *[0] * 7, 4, *[0] * 7, 1, *[0] * 7)
+    parameters = [number(4), whole, pointer(items), pointer(0), number(0), pointer(table), pointer(d.at(512))]
+    return d.launch("select", "select_read", parameters)
 
 
 def rows(d: Device, item: int) -> str:

@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 import pytest
-from test_kernels_emulated import axes, each_order, module, poisoned, pytestmark, size  # noqa: F401 - pytestmark is used
+from test_kernels_emulated import each_order, module, poisoned, pytestmark, size  # noqa: F401 - pytestmark is used
 
 NOWHERE = np.uint64(0)
 
@@ -20,11 +20,20 @@ def listed(places: np.ndarray, which: np.ndarray) -> np.ndarray:
     return (places.ctypes.data + places.strides[0] * which).astype(np.uint64)
 
 
+PLAIN, STARTS, LISTED, TURNED, STEPPED = range(5)
+
+
+def places(kind: int, batch: int, words: int, axes: list[tuple[int, int, int]], offset: int = 0, pre: int = 0) -> bytes:
+    """The struct dy_places: size, extent and stride of each axis."""
+    columns = [[axis[k] for axis in axes] + [0] * (8 - len(axes)) for k in range(3)]
+    return struct.pack("4I30Q", kind, len(axes), 1, words, batch, offset, pre, 0, 0, 0, *sum(columns, []))
+
+
 @each_order
 @pytest.mark.parametrize("grid", [(3, 2), (40, 1)])
 @pytest.mark.parametrize("how", ["apart", "one", "listed"])
-@pytest.mark.parametrize("way", ["range", "listed", "strided"])
-def test_select(way: str, how: str, grid: tuple[int, int], order: str) -> None:
+@pytest.mark.parametrize("kind", [STARTS, LISTED, STEPPED])
+def test_select(kind: int, how: str, grid: tuple[int, int], order: str) -> None:
     """Selection along the middle axis of 3 x 7 x 5; gradients of shared arguments and of equal items are added."""
     rng = np.random.default_rng(0)
     pre, length, post, batch, count = 3, 7, 5, 12, 4
@@ -32,10 +41,12 @@ def test_select(way: str, how: str, grid: tuple[int, int], order: str) -> None:
     x = rng.standard_normal((which.max() + 1, post, length, pre)).astype(np.float32)  # slowest axis first
     dx = rng.standard_normal(x.shape).astype(np.float32)
     dy = rng.standard_normal((batch, post, count, pre)).astype(np.float32)
-    if way == "range":
+    axes = [(pre, pre, 1), (count, length, pre), (post, post, pre * length)]
+    if kind == STARTS:
         items = rng.integers(0, length - count + 1, (batch, 1))
         chosen = items + np.arange(count)
-    elif way == "listed":
+        axes = [(pre * count, pre * length, 1), axes[2]]
+    elif kind == LISTED:
         chosen = items = rng.integers(0, length, (batch, count))
     else:
         step = np.where(np.arange(batch) % 2, -2, 1)
@@ -44,24 +55,18 @@ def test_select(way: str, how: str, grid: tuple[int, int], order: str) -> None:
         full = [np.broadcast_to(np.array([0, 1, n]), (batch, 3)) for n in (pre, post)]
         items = np.concatenate([full[0], np.stack([start, step, np.full(batch, count)], 1), full[1]], 1)
     items = np.ascontiguousarray(items, np.int64).astype(np.uint32)
-    if way == "strided":
-        shape = [axes((pre, 1, pre, 0), (count, pre, length, 0), (post, pre * length, post, 0)), items]
-    else:
-        shape = [size(pre), size(count), size(pre * length), items]
-    n, stride = size(pre * count * post), size(0 if how == "one" else pre * length * post)
-    if how == "listed" and way == "strided":
-        return  # it gathers its arguments side by side
-    at = [stride] if way == "strided" else [stride, listed(x, which) if how == "listed" else NOWHERE]
+    n, stride = pre * count * post, size(0 if how == "one" else pre * length * post)
+    start = [size(n), places(kind, batch, items.shape[1], axes, pre=pre), items]
+    at = [stride, listed(x, which) if how == "listed" else NOWHERE]
     y = poisoned(*dy.shape)
-    module("select").launch(f"{way}_forward", grid[0], 64, [size(batch), n, *shape, x, *at, y], order=order)
+    module("select").launch("select_read", grid[0], 64, [*start, x, *at, y], order=order)
     desired = dx.astype(np.float64)
     for b in range(batch):
         np.testing.assert_array_equal(y[b], x[which[b]][:, chosen[b]])
         for k in range(count):
             desired[which[b]][:, chosen[b, k]] += dy[b][:, k]
-    if how == "listed":
-        at = [stride, listed(dx, which)]
-    module("select").launch(f"{way}_backward", grid, 32, [size(batch), n, *shape, dy, dx, *at], order=order)
+    at = [stride, listed(dx, which) if how == "listed" else NOWHERE]
+    module("select").launch("select_add", grid, 32, [*start, dy, size(n), dx, *at], order=order)
     np.testing.assert_allclose(dx, desired, rtol=1e-5, atol=1e-5)
 
 
@@ -92,9 +97,10 @@ def test_parts(order: str) -> None:
         wanted = dx.astype(np.float64) if acc else np.zeros(dx.shape)
         np.add.at(wanted, which[k], dy[:, :, starts[k] : starts[k] + m])
         addresses = listed(dx, which[2])
-        arguments = [size(batch), size(post), size(column), size(starts[k]), size(m), dy, dx, size(strides[k])]
-        arguments += [addresses if k == 2 else NOWHERE, np.int32(acc)]
-        module("shape").launch("part_backward", (4, 2), 32, arguments, order=order)
+        axes = [(m, column, 1), (post, post, column)]
+        arguments = [size(m * post), places(PLAIN, batch, 0, axes, offset=starts[k]), NOWHERE, dy, size(post * column)]
+        arguments += [dx, size(strides[k]), addresses if k == 2 else NOWHERE, np.int32(acc)]
+        module("select").launch("select_read_back", (4, 2), 32, arguments, order=order)
         np.testing.assert_allclose(dx, wanted, rtol=1e-5, atol=1e-5)
 
 

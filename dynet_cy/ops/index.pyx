@@ -1,0 +1,156 @@
+"""Ops that only move elements: the rows of `include/dynet_cy/index.def`."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from libc.stdint cimport uint32_t
+from libc.string cimport memset, strcmp
+
+from dynet_cy.core.tensor cimport Attr, Call, Dim, Tensor, size_of
+from dynet_cy.kernels.kernels cimport K, dy_kernels
+from dynet_cy.memory.bridge cimport dim_from_shape
+from dynet_cy.ops.loops cimport Split, split_at
+from dynet_cy.ops.positions cimport is_position, refuse, refused
+from dynet_cy.ops.registry cimport (
+    ALL, FIRST, LIST, MAX_OPS, SECOND, UNREAD, UNREAD_ODD, Backward, DimRule, Forward, Op, PartOf, Work, register,
+)
+
+
+cdef extern from "dynet_cy/index.h" nogil:
+    const dy_kernels* dy_index_kernels
+    int (*dy_index_find)(const Call* c, const Dim* all, uint32_t* items) noexcept nogil
+    int READS "DY_INDEX_READS"
+    int TURNS "DY_INDEX_TURNS"
+    int ADDS "DY_INDEX_ADDS"
+    int LAYS "DY_INDEX_LAYS"
+    int COUNT "DY_INDEX_COUNT"
+
+    ctypedef struct Row "dy_index_row":
+        const char* name
+        int way
+        int positions
+        void (*places)(const Call* c, uint32_t i, Places* p) noexcept nogil
+        Forward forward
+        Backward backward
+        Work work
+        PartOf part
+
+    const Row dy_index_rows[]
+
+
+ctypedef const Row* RowOf
+
+cdef RowOf[MAX_OPS] rows                        # by number of the op
+
+
+cdef int find(const Call* c, const Dim* all, uint32_t* items) noexcept nogil:
+    """Write the positions of argument 1 as items; those of each element as places in one long vector."""
+    cdef Split s = split_at(all, c.attrs[0].u)
+    cdef size_t n = size_of(&c.x[1].dim), k, line, column
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        for k in range(n):
+            if not is_position(&c.x[1], b, k, <uint32_t>s.len, &items[k]):
+                refuse(c.attrs[3].u, &c.x[1], b, k, <uint32_t>s.len)
+                return False
+        k = 0
+        for line in range(s.post if c.attrs[1].u == <uint32_t>OWN_POSITIONS else 0):
+            while k < n // s.post * (line + 1):
+                for column in range(s.pre):
+                    items[k] = <uint32_t>((line * s.len + items[k]) * s.pre + column)
+                    k += 1
+        items += n
+    return True
+
+
+dy_index_kernels = K
+dy_index_find = find
+
+
+# Of each op: "reads" if its result is a part of its argument, or else "turns", "adds" or "lays", as in index.def.
+ways: dict[str, str] = {}
+
+
+cdef const Row* row_of(const char* name) except NULL:
+    cdef int i
+    for i in range(COUNT):
+        if strcmp(dy_index_rows[i].name, name) == 0:
+            return &dy_index_rows[i]
+    raise RuntimeError(f"index.def has no row {name.decode()}")
+
+
+cdef Op* index_op(const char* name, const char* args, DimRule dim) except NULL:
+    cdef const Row* row = row_of(name)
+    cdef Op* op = register(name, args, dim, row.forward, row.backward)
+    rows[op.id] = row
+    ways[name.decode()] = {READS: "reads", TURNS: "turns", ADDS: "adds", LAYS: "lays"}[row.way]
+    op.unread = UNREAD
+    if row.way != ADDS:
+        op.moves = ALL if row.way == LAYS else FIRST
+    if row.way != READS:
+        op.assigns = True
+    if row.way == READS or row.way == LAYS:
+        op.rule[0] = LIST
+    if row.way == LAYS:
+        op.part = row.part
+        op.rule[1] = op.rule[2] = LIST
+    if row.way == ADDS or row.positions:
+        op.work = row.work
+    if row.positions:
+        op.unread = UNREAD & ~UNREAD_ODD
+        op.integers = SECOND
+        op.raised = refused
+    return op
+
+
+cdef void places_of(uint32_t op, const Call* c, uint32_t i, Places* p) noexcept nogil:
+    memset(p, 0, sizeof(Places))                    # records of launches are compared byte by byte
+    rows[op].places(c, i, p)
+
+
+cdef bint has_positions(uint32_t op) noexcept nogil:
+    return rows[op].positions
+
+
+cdef int set_tensor(Tensor* x, tuple dim, int[::1] numbers) except -1:
+    memset(x, 0, sizeof(Tensor))
+    dim_from_shape(dim[0], &x.dim, "read_places")
+    x.dim.bd = dim[1]
+    x.bstride = size_of(&x.dim) if x.dim.bd > 1 else 0
+    x.v = <float*>&numbers[0] if numbers.shape[0] else NULL
+    return 0
+
+
+def read_places(
+    name: str, x: tuple[tuple[int, ...], int], y: tuple[tuple[int, ...], int], attrs: Sequence[int],
+    items: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int32]:
+    """Which elements of its argument an op reads, counted over all batch elements: one number for each of its result.
+
+    Args:
+        name: of the op.
+        x, y: shape and batch size of the argument and of the result.
+        attrs, items: those of the node; a row of items for each batch element.
+    """
+    cdef Tensor source
+    cdef Attr[4] words
+    cdef Call c
+    cdef uint32_t[::1] listed = np.ascontiguousarray(items.ravel(), np.uint32)
+    cdef int k
+    memset(&c, 0, sizeof(Call))
+    numbers = np.arange(np.prod(x[0], dtype=np.int64) * x[1], dtype=np.int32)
+    found = np.empty(np.prod(y[0], dtype=np.int64) * y[1], np.int32)
+    set_tensor(&source, x, numbers)
+    set_tensor(&c.y, y, found)
+    for k in range(4):
+        words[k].u = attrs[k]
+    c.n = 1
+    c.x = &source
+    c.attrs = words
+    c.items = &listed[0] if listed.shape[0] else NULL
+    c.item_count = items.shape[1]
+    if len(found):
+        row_of(name.encode()).forward(&c)               # bit by bit
+    return found
