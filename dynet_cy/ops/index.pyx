@@ -21,10 +21,12 @@ from dynet_cy.ops.registry cimport (
 cdef extern from "dynet_cy/index.h" nogil:
     const dy_kernels* dy_index_kernels
     int (*dy_index_find)(const Call* c, const Dim* all, uint32_t* items) noexcept nogil
+    # derived: constants of READS = DY_INDEX_READS, TURNS = DY_INDEX_TURNS, ADDS = DY_INDEX_ADDS, LAYS = DY_INDEX_LAYS
     int READS "DY_INDEX_READS"
     int TURNS "DY_INDEX_TURNS"
     int ADDS "DY_INDEX_ADDS"
     int LAYS "DY_INDEX_LAYS"
+    # end of constants
     int COUNT "DY_INDEX_COUNT"
 
     ctypedef struct Row "dy_index_row":

@@ -13,13 +13,16 @@ from dynet_cy.kernels.kernels cimport K, DY_RNG_bernoulli, squares_of
 # Axes of tensors: what shape rules and loops of several families share.
 
 cdef extern from "dynet_cy/axes.h" nogil:
+    # derived: structs of Split
     ctypedef struct Split "dy_split":
         size_t pre
         size_t len
         size_t post
-
+    # end of structs
+    # derived: functions of split_at, without
     Split split_at "dy_split_at"(const Dim* x, uint32_t axis)
     void without "dy_without"(const Dim* x, uint32_t mask, Dim* y)
+    # end of functions
 
 
 cdef inline size_t best_of_line(const float* x, size_t step, size_t n, float sign) noexcept nogil:
