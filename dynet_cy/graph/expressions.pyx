@@ -1639,7 +1639,7 @@ cdef dict temporary_entries(Graph* g, uint32_t target):
 #
 # Expressions: the number of a node and the version of its graph, which is checked on each use.
 
-cdef extern from "values.h":
+cdef extern from "asked.h":
     # derived: functions of new_dim, asked_before, begin_call
     Dim* new_dim "dy_new_dim"()
     int asked_before "dy_asked_before"()

@@ -1,6 +1,6 @@
 /* Shapes and values that Python asks for. */
-#ifndef DYNET_CY_VALUES_H
-#define DYNET_CY_VALUES_H
+#ifndef DYNET_CY_ASKED_H
+#define DYNET_CY_ASKED_H
 
 #include <Python.h>
 #include <stdatomic.h>
