@@ -4,38 +4,25 @@
 // are a, b and y. Backward of an argument iterates over the axes that the argument has, and sums over those that it
 // lacks. Sums are in double precision, since they may have many terms.
 #include "elementwise.cuh"
+#include "teams.cuh"
 
 #define BACKWARD(side, name) \
-    extern "C" __global__ void binary_##side##_by_threads_##name( \
+    extern "C" __global__ void binary_backward_##side##_##name( \
         size_t n, size_t terms, dy_axes kept, dy_axes reduced, const float *as, const float *bs, const float *ys, \
-        const float *dys, float *dxs, int acc) { \
-        for (EACH(e, n)) { \
-            size_t base[DY_ARRAYS], at[DY_ARRAYS]; \
-            double total = 0; \
-            offsets(kept, e, base); \
-            for (size_t r = 0; r < terms; r++) { \
-                offsets(reduced, r, at); \
-                size_t k = base[2] + at[2]; \
-                total += dys[k] * slope_##side##_##name(as[base[0] + at[0]], bs[base[1] + at[1]], ys[k]); \
-            } \
-            store(dxs + e, acc, (float)total); \
-        } \
-    } \
-    extern "C" __global__ void binary_##side##_by_blocks_##name( \
-        size_t n, size_t terms, dy_axes kept, dy_axes reduced, const float *as, const float *bs, const float *ys, \
-        const float *dys, float *dxs, int acc) { \
+        const float *dys, float *dxs, int acc, int blocks) { \
         __shared__ float part[32]; \
-        for (ROWS(e, n)) { \
+        Team t = team_of(blocks); \
+        for (size_t e = t.first; e < n; e += t.step) { \
             size_t base[DY_ARRAYS], at[DY_ARRAYS]; \
             double total = 0; \
             offsets(kept, e, base); \
-            for (LANES(r, terms)) { \
+            for (size_t r = t.lane; r < terms; r += t.lanes) { \
                 offsets(reduced, r, at); \
                 size_t k = base[2] + at[2]; \
                 total += dys[k] * slope_##side##_##name(as[base[0] + at[0]], bs[base[1] + at[1]], ys[k]); \
             } \
-            float sum = block_sum((float)total, part); \
-            if (threadIdx.x == 0) store(dxs + e, acc, sum); \
+            float sum = team_sum(t, (float)total, part); \
+            if (t.lane == 0) store(dxs + e, acc, sum); \
         } \
     }
 

@@ -82,71 +82,43 @@ static __device__ __forceinline__ size_t line_at(size_t line, size_t n, size_t s
  *  lines = s.pre * s.post * batch
  *  forward:
  *      x_lines = s.pre * s.post * c.x[0].dim.bd
- *      softmax_by_threads: each(lines) if step >= 32       # the threads of a warp read 32 adjacent lines together
- *      softmax_by_blocks: rows(lines, n)
+ *      softmax_forward(blocks = 0): each(lines) if step >= 32      # the threads of a warp read 32 adjacent lines together
+ *      softmax_forward(blocks = 1): rows(lines, n)
  *  backward:
  *      x_lines = s.pre * s.post * elements
- *      softmax_backward_by_threads: each(x_lines) if step >= 32
- *      softmax_backward_by_blocks: rows(x_lines, n) */
-extern "C" __global__ void softmax_by_blocks(size_t lines, size_t n, size_t step,
-                                             const float *__restrict__ xs, size_t x_lines, float *ys) {
+ *      softmax_backward(blocks = 0): each(x_lines) if step >= 32
+ *      softmax_backward(blocks = 1): rows(x_lines, n) */
+extern "C" __global__ void softmax_forward(size_t lines, size_t n, size_t step, const float *__restrict__ xs,
+                                           size_t x_lines, float *ys, int blocks) {
     __shared__ float part[32];
-    for (ROWS(line, lines)) {
+    Team t = team_of(blocks);
+    for (size_t line = t.first; line < lines; line += t.step) {
         const float *x = xs + line_at(line % x_lines, n, step);
         float *y = ys + line_at(line, n, step);
         float top = -INFINITY;
         double total = 0;
-        for (LANES(k, n)) top = larger(x[k * step], top);
-        top = block_max(top, part);
-        for (LANES(k, n)) total += y[k * step] = expf(x[k * step] - top);
-        float factor = 1.f / block_sum((float)total, part);
-        for (LANES(k, n)) y[k * step] *= factor;
-    }
-}
-
-extern "C" __global__ void softmax_by_threads(size_t lines, size_t n, size_t step,
-                                              const float *__restrict__ xs, size_t x_lines, float *ys) {
-    for (EACH(line, lines)) {
-        const float *x = xs + line_at(line % x_lines, n, step);
-        float *y = ys + line_at(line, n, step);
-        float top = -INFINITY;
-        double total = 0;
-        for (size_t k = 0; k < n; k++) top = larger(x[k * step], top);
-        for (size_t k = 0; k < n; k++) total += y[k * step] = expf(x[k * step] - top);
-        float factor = 1.f / (float)total;
-        for (size_t k = 0; k < n; k++) y[k * step] *= factor;
+        for (size_t k = t.lane; k < n; k += t.lanes) top = larger(x[k * step], top);
+        top = team_max(t, top, part);
+        for (size_t k = t.lane; k < n; k += t.lanes) total += y[k * step] = expf(x[k * step] - top);
+        float factor = 1.f / team_sum(t, (float)total, part);
+        for (size_t k = t.lane; k < n; k += t.lanes) y[k * step] *= factor;
     }
 }
 
 // dx = y (dy - sum y dy).
-extern "C" __global__ void softmax_backward_by_blocks(size_t lines, size_t n, size_t step,
-                                                      const float *__restrict__ ys, const float *__restrict__ dys,
-                                                      size_t x_lines, float *dxs, int acc) {
+extern "C" __global__ void softmax_backward(size_t lines, size_t n, size_t step, const float *__restrict__ ys,
+                                            const float *__restrict__ dys, size_t x_lines, float *dxs, int acc,
+                                            int blocks) {
     __shared__ float part[32];
-    for (ROWS(first, x_lines)) {
+    Team t = team_of(blocks);
+    for (size_t first = t.first; first < x_lines; first += t.step) {
         float *dx = dxs + line_at(first, n, step);
         for (size_t line = first; line < lines; line += x_lines) {
             const float *y = ys + line_at(line, n, step), *dy = dys + line_at(line, n, step);
             double own = 0;
-            for (LANES(k, n)) own += y[k * step] * dy[k * step];
-            float mean = block_sum((float)own, part);
-            for (LANES(k, n))
-                store(dx + k * step, acc || line > first, y[k * step] * (dy[k * step] - mean));
-        }
-    }
-}
-
-extern "C" __global__ void softmax_backward_by_threads(size_t lines, size_t n, size_t step,
-                                                       const float *__restrict__ ys, const float *__restrict__ dys,
-                                                       size_t x_lines, float *dxs, int acc) {
-    for (EACH(first, x_lines)) {
-        float *dx = dxs + line_at(first, n, step);
-        for (size_t line = first; line < lines; line += x_lines) {
-            const float *y = ys + line_at(line, n, step), *dy = dys + line_at(line, n, step);
-            double total = 0;
-            for (size_t k = 0; k < n; k++) total += y[k * step] * dy[k * step];
-            float mean = (float)total;
-            for (size_t k = 0; k < n; k++)
+            for (size_t k = t.lane; k < n; k += t.lanes) own += y[k * step] * dy[k * step];
+            float mean = team_sum(t, (float)own, part);
+            for (size_t k = t.lane; k < n; k += t.lanes)
                 store(dx + k * step, acc || line > first, y[k * step] * (dy[k * step] - mean));
         }
     }

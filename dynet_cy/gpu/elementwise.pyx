@@ -60,9 +60,9 @@ for which in range(DY_UNARY_COUNT):
 # Elementwise functions of two arguments, whose kernels come from the rows of binary.def, and sums of many.
 
 cdef int CU_BINARY = module_at(b"binary")
-# Kernels by number of the op; binary_backward: for each argument, one by threads and one by blocks.
+# Kernels by number of the op, and of the argument.
 cdef int[MAX_OPS] BINARY_FORWARD
-cdef int[MAX_OPS][2][2] BINARY_BACKWARD
+cdef int[MAX_OPS][2] BINARY_BACKWARD
 
 
 cdef void axes_of(const Call* c, Axes* all, Axes* kept, Axes* reduced, uint32_t i) noexcept nogil:
@@ -100,12 +100,10 @@ cdef int binary_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     n = axes_total(&kept)
     terms = axes_total(&reduced)
     if by_threads(gpu, n, terms):
-        return launch_each(gpu, BINARY_BACKWARD[gpu.op][i][0], n, n, terms, value_at(&kept), value_at(&reduced),
-                           c.x[0].v,
-                           c.x[1].v, c.y.v, c.dy.v, c.dx.v, c.accumulate)
-    return launch_rows(gpu, BINARY_BACKWARD[gpu.op][i][1], n, terms, n, terms, value_at(&kept), value_at(&reduced),
-                       c.x[0].v,
-                       c.x[1].v, c.y.v, c.dy.v, c.dx.v, c.accumulate)
+        return launch_each(gpu, BINARY_BACKWARD[gpu.op][i], n, n, terms, value_at(&kept), value_at(&reduced), c.x[0].v,
+                           c.x[1].v, c.y.v, c.dy.v, c.dx.v, c.accumulate, 0)
+    return launch_rows(gpu, BINARY_BACKWARD[gpu.op][i], n, terms, n, terms, value_at(&kept), value_at(&reduced),
+                       c.x[0].v, c.x[1].v, c.y.v, c.dy.v, c.dx.v, c.accumulate, 1)
 
 
 cdef int argument
@@ -119,9 +117,7 @@ for which in range(DY_BINARY_COUNT):
     BINARY_FORWARD[BINARY[which].id] = kernel_at(CU_BINARY, b"binary_forward_" + name)
     for argument in range(2):
         side = b"ab"[argument:argument + 1]
-        BINARY_BACKWARD[BINARY[which].id][argument][0] = kernel_at(CU_BINARY,
-                                                                   b"binary_" + side + b"_by_threads_" + name)
-        BINARY_BACKWARD[BINARY[which].id][argument][1] = kernel_at(CU_BINARY, b"binary_" + side + b"_by_blocks_" + name)
+        BINARY_BACKWARD[BINARY[which].id][argument] = kernel_at(CU_BINARY, b"binary_backward_" + side + b"_" + name)
 
 
 # ---- integers ----------------------------------------------------------------------

@@ -145,10 +145,8 @@ from dynet_cy.ops.loops cimport Split, split_at
 
 cdef int PICKNEGLOGSOFTMAX_FORWARD = kernel_at(CU_SOFTMAX, b"pickneglogsoftmax_forward")
 cdef int PICKNEGLOGSOFTMAX_BACKWARD = kernel_at(CU_SOFTMAX, b"pickneglogsoftmax_backward")
-cdef int SOFTMAX_BY_THREADS = kernel_at(CU_SOFTMAX, b"softmax_by_threads")
-cdef int SOFTMAX_BY_BLOCKS = kernel_at(CU_SOFTMAX, b"softmax_by_blocks")
-cdef int SOFTMAX_BACKWARD_BY_THREADS = kernel_at(CU_SOFTMAX, b"softmax_backward_by_threads")
-cdef int SOFTMAX_BACKWARD_BY_BLOCKS = kernel_at(CU_SOFTMAX, b"softmax_backward_by_blocks")
+cdef int SOFTMAX_FORWARD = kernel_at(CU_SOFTMAX, b"softmax_forward")
+cdef int SOFTMAX_BACKWARD = kernel_at(CU_SOFTMAX, b"softmax_backward")
 cdef int LOG_SOFTMAX_FORWARD = kernel_at(CU_SOFTMAX, b"log_softmax_forward")
 cdef int LOG_SOFTMAX_BACKWARD = kernel_at(CU_SOFTMAX, b"log_softmax_backward")
 cdef int SPARSEMAX_FORWARD = kernel_at(CU_SOFTMAX, b"sparsemax_forward")
@@ -205,8 +203,8 @@ cdef int softmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
     cdef size_t n = s.len, step = s.pre, lines = s.pre * s.post * batch, x_lines = s.pre * s.post * c.x[0].dim.bd
     if step >= 32:
-        return launch_each(gpu, SOFTMAX_BY_THREADS, lines, lines, n, step, c.x[0].v, x_lines, c.y.v)
-    return launch_rows(gpu, SOFTMAX_BY_BLOCKS, lines, n, lines, n, step, c.x[0].v, x_lines, c.y.v)
+        return launch_each(gpu, SOFTMAX_FORWARD, lines, lines, n, step, c.x[0].v, x_lines, c.y.v, 0)
+    return launch_rows(gpu, SOFTMAX_FORWARD, lines, n, lines, n, step, c.x[0].v, x_lines, c.y.v, 1)
 
 
 cdef int softmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
@@ -214,10 +212,10 @@ cdef int softmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
     cdef size_t n = s.len, step = s.pre, lines = s.pre * s.post * batch, x_lines = s.pre * s.post * elements
     if step >= 32:
-        return launch_each(gpu, SOFTMAX_BACKWARD_BY_THREADS, x_lines, lines, n, step, c.y.v, c.dy.v, x_lines, c.dx.v,
-                           c.accumulate)
-    return launch_rows(gpu, SOFTMAX_BACKWARD_BY_BLOCKS, x_lines, n, lines, n, step, c.y.v, c.dy.v, x_lines, c.dx.v,
-                       c.accumulate)
+        return launch_each(gpu, SOFTMAX_BACKWARD, x_lines, lines, n, step, c.y.v, c.dy.v, x_lines, c.dx.v, c.accumulate,
+                           0)
+    return launch_rows(gpu, SOFTMAX_BACKWARD, x_lines, n, lines, n, step, c.y.v, c.dy.v, x_lines, c.dx.v, c.accumulate,
+                       1)
 
 
 op = gpu_op(b"softmax", CU_SOFTMAX, softmax_forward, softmax_backward)

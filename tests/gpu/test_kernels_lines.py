@@ -138,13 +138,13 @@ def test_sums_of_many_terms(kernel: str) -> None:
     line, y = [one, size(MANY), one], poisoned(MANY)
     softmax, by_threads = module("softmax"), np.int32(0)
     if kernel == "softmax":
-        softmax.launch("softmax_by_threads", 1, 32, [*line, x, one, y])
+        softmax.launch("softmax_forward", 1, 32, [*line, x, one, y, by_threads])
         desired = p
     elif kernel == "softmax_backward":
         share, dy = np.full(MANY, 1 / MANY, np.float32), np.full(MANY, 0.1, np.float32)
         dy[0] = 1
-        arguments = [*line, share, dy, one, y, np.int32(0)]
-        softmax.launch("softmax_backward_by_threads", 1, 32, arguments)
+        arguments = [*line, share, dy, one, y, np.int32(0), by_threads]
+        softmax.launch("softmax_backward", 1, 32, arguments)
         y, desired = y[1:] * MANY, np.full(MANY - 1, -0.9 / MANY)
         np.testing.assert_allclose(y, desired, atol=2e-8)  # the difference of two numbers near 0.1
         return
