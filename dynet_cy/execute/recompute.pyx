@@ -63,7 +63,7 @@ cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* t
     for i in range(MOST_DEPTH):
         needed[i] = g.rooms[i].needed
     first = plan_stretches(g, &n_batches, targets, n, most_along, &transient)
-    if first != NO_STRETCH:
+    if first != NO_STRETCH or g.may_donate:
         misread = verify_plan(w, n_batches)
     pack_for_narrow(g.missing != 0)
     if is_limited(g) and w.at_once:
@@ -72,12 +72,12 @@ cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* t
         if not w.at_once:
             w.device.take_apart(w, n_batches)       # a stretch may end between them
         evict(g, stretches_of(g)[first].before)     # the last stretch of an earlier pass, whose room is needed
-        if (misread or note_reads(w, first) or (transient or g.may_donate) and note_transient_reads(w, n_batches)
-                or open_rooms(w)):
-            arena_rewind(&g.grads, top)
-            cut_short(g)
-            need_again(g, needed)
-            return -1
+    if (misread or note_reads(w, first) or (transient or g.may_donate) and note_transient_reads(w, n_batches)
+            or first != NO_STRETCH and open_rooms(w)):
+        arena_rewind(&g.grads, top)
+        cut_short(g)
+        need_again(g, needed)
+        return -1
     ended = run_to(w, g.n_batches + n_batches, first, True)
     note_caller(0, False)
     if transient:

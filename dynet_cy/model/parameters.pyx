@@ -27,7 +27,7 @@ from dynet_cy.memory.storage cimport (
     Param, Plane, Storage, check_change, forget_gradient, keep_read, lend, see_whole, touch, value_changed,
 )
 from dynet_cy.ops.positions cimport function_number, is_position, need_positions, refuse, refused
-from dynet_cy.ops.registry cimport FIRST, Op, Shapes, register
+from dynet_cy.ops.registry cimport FIRST, UNREAD, Op, Shapes, register
 
 from dynet_cy.core.devices import device_name
 from dynet_cy.files.textfile import LOOKUP, PARAMETER, ModelMismatchError, read_text_model, write_text_model
@@ -159,6 +159,7 @@ cdef void lookup_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* LOOKUP_LEAF = register(b"lookup", b"", NULL, lookup_forward, lookup_backward)
+LOOKUP_LEAF.unread = UNREAD
 
 
 # ---- rows of tables whose numbers are values of the graph ---------------------------------
@@ -213,6 +214,7 @@ cdef size_t lookup_at_saved(const Call* c) noexcept nogil:
 
 
 cdef Op* LOOKUP_AT = register(b"lookup_at", b"index", lookup_at_dim, lookup_at_forward, lookup_at_backward)
+LOOKUP_AT.unread = UNREAD
 LOOKUP_AT.saved = lookup_at_saved
 LOOKUP_AT.raised = refused
 LOOKUP_AT.integers = FIRST

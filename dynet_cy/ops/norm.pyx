@@ -14,7 +14,7 @@ from dynet_cy.ops.loops cimport (
     COUNT, DROPPED, EPSILON, FIRST, NONE, Split, Terms, columns_of, covered, draw_mask, dy_terms_begin, dy_terms_next,
     dy_terms_work, end_terms, is_usual, lines_of, norm_of, split_at,
 )
-from dynet_cy.ops.registry cimport SHARE, UNREAD_RESULT, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_RESULT, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -407,8 +407,7 @@ cdef void residual_layer_norm_backward(const Call* c, uint32_t i) noexcept nogil
     for e in range(c.y.dim.bd):
         if i == 2 and c.attrs[DROPPED].f > 0:
             draw_mask(c, e, n, c.work)
-            K.binary_bwd_b[<int>DY_BINARY_mul](n, c.work, 1, element(&c.x[2], e), 1, dz + e * n, dz + e * n,
-                                               element(&c.dx, e), 1)
+            K.binary_bwd_b[<int>DY_BINARY_mul](n, c.work, 1, c.work, 1, dz + e * n, dz + e * n, element(&c.dx, e), 1)
         else:
             K.add(n, dz + e * n, element(&c.dx, e))
 
@@ -432,6 +431,7 @@ cdef Op* new_residual_layer_norm(const char* name) except NULL:
     cdef Op* op = register(name, b"x g r b", residual_layer_norm_dim, residual_layer_norm_forward,
                            residual_layer_norm_backward)
     op.rule[1] = SHARE                          # g and b; x and r follow rule 0 and 2
+    op.unread = UNREAD_RESULT | UNREAD_FIRST | UNREAD_EVEN      # the sums x + mask r are saved
     op.saved = residual_layer_norm_saved
     op.work = residual_layer_norm_work
     return op
@@ -535,6 +535,7 @@ cdef void weight_norm_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* WEIGHT_NORM = register(b"weight_norm", b"w g", weight_norm_dim, weight_norm_forward,
                                 weight_norm_backward)
+WEIGHT_NORM.unread = UNREAD_RESULT
 
 
 def weight_norm(w, g):
@@ -812,6 +813,7 @@ cdef size_t channel_norm_work(const Call* c, int i) noexcept nogil:
 
 cdef Op* CHANNEL_NORM = register(b"channel_norm", b"x mean var g b", channel_norm_dim, channel_norm_forward,
                                  channel_norm_backward)
+CHANNEL_NORM.unread = UNREAD_RESULT
 CHANNEL_NORM.rule[1] = SHARE
 CHANNEL_NORM.rule[2] = SHARE
 CHANNEL_NORM.work = channel_norm_work

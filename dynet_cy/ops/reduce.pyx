@@ -538,6 +538,7 @@ cdef size_t logsumexp_dim_saved(const Call* c) noexcept nogil:
 
 cdef Op* LOGSUMEXP_DIM = register(b"logsumexp_dim", b"x", logsumexp_dim_dim,
                                   logsumexp_dim_forward, logsumexp_dim_backward)
+LOGSUMEXP_DIM.unread = UNREAD_RESULT
 LOGSUMEXP_DIM.work = logsumexp_dim_work
 LOGSUMEXP_DIM.saved = logsumexp_dim_saved
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Iterator
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -445,6 +446,26 @@ def test_an_update_before_backward_runs_again(drops: Switch, autobatching: int) 
             loss.backward()
         assert not any(np.any(x) for x in model.gradients())
         np.testing.assert_array_equal(held.npvalue(), value)
+
+
+@pytest.mark.filterwarnings("ignore:.*the graph .* an update:RuntimeWarning")
+@pytest.mark.parametrize("limit", [None, 1 << 30])
+def test_an_update_before_backward_runs_again_within_a_limit(drops: Switch, limit: int | None) -> None:
+    """A plan whose values all fit is planned by another function, and donates values all the same."""
+    drops(True)
+    w = dy.ParameterCollection().add_parameters((N, N))
+    before = arena.limit()
+    if limit is not None:
+        arena.set_limit(limit)
+    try:
+        with dy.ComputationGraph():
+            loss = dy.squared_norm(reduce(lambda x, _: dy.tanh(x), range(6), w))
+            loss.backward()
+            w.set_value(np.zeros((N, N)))
+            with pytest.raises(RuntimeError, match="have changed"):
+                loss.backward()
+    finally:
+        arena.set_limit(before)
 
 
 def test_an_error_in_the_middle_of_a_pass(drops: Switch) -> None:
