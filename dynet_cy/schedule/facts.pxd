@@ -14,7 +14,7 @@ cdef extern from *:
 # Facts of planned batches, in the scratch arena. A list by node begins with node `lowest`.
 cdef struct PlanFacts:
     Graph* g
-    const Batch* batches
+    const Batch* batches            # that of number b is batches[b - begin]
     const uint32_t* order           # their nodes, batch by batch
     uint32_t begin, n_batches       # the batches: the number of the first one, and how many
     uint32_t first, n_nodes         # their nodes: the position of the first one in graph.order, and how many

@@ -113,7 +113,7 @@ typedef struct {
     uint8_t donation;           /* what becomes of the memory of its values: gradients.h */
     uint8_t why;                /* why its values are kept: DY_WHY_..., for those who read the plan (watch/lifetimes) */
     uint32_t reader;            /* 1 + the first batch whose backward reads its values, among those planned with it; 0: none */
-    uint32_t last;              /* with the level DY_TRANSIENT: the last batch that reads its values */
+    uint32_t last;              /* with the level DY_TRANSIENT: the last batch that reads its values; or UNREAD_AGAIN */
     uint32_t again;             /* how often its values were computed again */
     uint32_t parts;             /* of the forms DY_IN_FUSION and DY_FUSION: how many of its nodes belong together */
     float *dy;                  /* the gradients of y; NULL: there is no memory for them yet, or not any more */
