@@ -22,7 +22,7 @@ _VALUES = {
     "held": ("held", "kept: the program refers to it"),
     "requested": ("asked for", "kept: the program has asked for it, or nodes outside the plan read it"),
     "for": ("for B'", "kept: backward reads it, and of batches that do so B' comes last"),
-    "once": ("once", "kept: it cannot be computed again, as it draws random numbers or runs Python"),
+    "once": ("once", "kept: it draws random numbers or runs Python (a stretch can run it again)"),
     "viewed": ("viewed", "kept: another value is a part of it"),
     "beside": ("beside", "kept: a batch may read it in place, together with values beside it"),
     "small": ("small", "kept: too small to pay"),
