@@ -8,7 +8,8 @@ from cpython.type cimport PyType_Modified
 operators: dict[str, Callable[..., Any]] = {}
 # What the numbers of a result are, by the number of the op, where that is known: "probabilities" or "scores".
 results: dict[int, str] = {}
-# Ops whose results are numbers like their arguments, by the number of the op: whether all arguments must be alike.
+# Ops that carry numbers over, as a selection does: their results are probabilities or scores if their arguments are.
+# By the number of the op: whether all arguments must be alike.
 carriers: dict[int, bool] = {}
 
 cdef Engine executors
