@@ -594,9 +594,9 @@ cdef void find_large(const Search* s, Undivided* plan) noexcept nogil:
 cdef uint32_t drop_parts(Search* s, const Undivided* plan, uint32_t parts, double left, size_t* kept,
                          uint32_t* n_batches, const uint32_t* targets, uint32_t n_targets) noexcept nogil:
     """Plan stretches of a plan in a number of parts; `kept` as in `drop_enough`."""
-    undo(s)
     n_batches[0] = divide(s.g, plan, parts)
     begin_search(s, n_batches[0])
+    undo(s)                                     # the undivided plan has the levels of an earlier try
     kept[0] = SIZE_MAX
     return drop_enough(s, left, kept) if open_search(s, targets, n_targets) else NO_STRETCH
 
