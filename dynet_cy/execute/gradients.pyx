@@ -963,24 +963,6 @@ cdef int contribute_nothing_at_all(Walk* w, const Batch* batch, uint32_t n) noex
     return 0
 
 
-cdef inline int argument_of_one_backward(Walk* w, Batch* batch, const Op* op, const Needs* needs, Call* c, uint32_t i,
-                                         const Node* a, uint8_t* state, bint over) noexcept nogil:
-    """`value_backward` for a batch of one node on the CPU."""
-    cdef Graph* g = w.g
-    if over:
-        hand_on(w, batch, a)
-        if op.in_place == UNCHANGED:
-            state[0] |= LIVE
-            return 0
-    elif g.donates == IN_ORDER and not state[0] & LIVE and goes_over_values(w, batch, op, c, i):
-        lie_over(g, &batches_of(g)[a.batch])
-    set_tensor(&c.dx, &a.dim, a.dim.bd, claim(w, a))
-    if c.dx.v == NULL or backward_into(w, batch, op, needs, c, i, (state[0] & LIVE) != 0):
-        return -1
-    state[0] |= LIVE
-    return 0
-
-
 cdef inline int backward_of_one(Walk* w, Batch* batch) noexcept nogil:
     """`call_backward` for a batch of one node on the CPU; it omits what only other batches and devices need."""
     cdef Graph* g = w.g
@@ -1029,8 +1011,18 @@ cdef inline int backward_of_one(Walk* w, Batch* batch) noexcept nogil:
                 c.dx = c.x[i]
                 if parameter_backward(w, batch, op, needs, &c, i, <Param*>a.object):
                     return -1
-            elif argument_of_one_backward(w, batch, op, needs, &c, i, a, of_arg, i == last):
-                return -1
+            else:
+                if i == last:
+                    hand_on(w, batch, a)
+                    if op.in_place == UNCHANGED:
+                        of_arg[0] |= LIVE
+                        continue
+                elif g.donates == IN_ORDER and not of_arg[0] & LIVE and goes_over_values(w, batch, op, &c, i):
+                    lie_over(g, &batches_of(g)[a.batch])
+                set_tensor(&c.dx, &a.dim, a.dim.bd, claim(w, a))
+                if c.dx.v == NULL or backward_into(w, batch, op, needs, &c, i, (of_arg[0] & LIVE) != 0):
+                    return -1
+                of_arg[0] |= LIVE
             arena_rewind(&g.scratch, top)
         if op.part != NULL:
             c.before += op.part(&c, i)
