@@ -2,6 +2,8 @@
 #ifndef DYNET_CY_KEYWORDS_H
 #define DYNET_CY_KEYWORDS_H
 
+#include <Python.h>
+
 /* Python's own pointers, one for all functions and one for all methods that take keywords. */
 static vectorcallfunc dy_function = NULL, dy_method = NULL;
 static void (*dy_explain)(PyObject *, size_t, PyObject *);
