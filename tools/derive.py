@@ -329,6 +329,11 @@ def moving(*ways: str) -> list[str]:
     return [row.name for row in rows("index.def") if split(row.rest)[0] in ways]
 
 
+def made_of_products() -> list[str]:
+    """The ops of which modules say what they do on every device."""
+    return [name for path in OPS.glob("*.pyx") for name in re.findall(r'= product_op\(b"(\w+)"', path.read_text("utf-8"))]
+
+
 def not_named(start: str, *patterns: str, but: Sequence[str] = ()) -> Iterator[str]:
     """A sentence with the ops, except those of rows and `but`, that no file names; nothing where each is named."""
     paths = [*sorted(OPS.glob("*.pyx")), ROOT / "dynet_cy" / "model" / "parameters.pyx"]
@@ -533,7 +538,7 @@ def from_functions() -> Iterator[tuple[Path, str]]:
     unwritten = not_named("Not written yet are the converters of", "dynet_cy/onnx/*.py", but=("continuations",))
     yield with_regions(ROOT / "docs" / "onnx.md", unwritten=unwritten)
     # Inputs and parameters have nothing to compute, and the scheduler makes `gates` for the CPU only.
-    but = ("input", "parameter", "gates", *moving("READS", "ADDS"))
+    but = ("input", "parameter", "gates", *moving("READS", "ADDS"), *made_of_products())
     unwritten = not_named("Not written yet are the GPU ops of", "dynet_cy/gpu/*.pyx", "cuda/*.cu", but=but)
     yield with_regions(ROOT / "docs" / "gpu.md", unwritten=unwritten)
     # Leaves, and ops that pass no gradient.

@@ -12,14 +12,14 @@ cdef inline bint may_drop(const Graph* g) noexcept nogil:
     return g.regions.top or g.stretches.top or is_limited(g)
 
 
-# Compute the next n planned batches, as `run_planned_at_once` does; values outside stretches may be transient, unless
-# `most_along` is 0.
-cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n,
-                                  size_t most_along) noexcept nogil
-# Note how often the storages of parameters have changed that the next n batches read, as far as these may run again.
-cdef int note_transient_reads(Walk* w, uint32_t n_batches) noexcept nogil
-# After forward over batches from the first on: drop what is transient, whose memory is above `top`.
-cdef void end_transient(Graph* g, uint32_t first, size_t top) noexcept nogil
+# Before stretches are planned: how large the rooms must be for those of earlier passes, by depth (MOST_DEPTH).
+cdef void note_rooms(Graph* g, size_t* needed) noexcept nogil
+# Make room for the stretches of the next n batches, from the first one of depth 1 on, which may be NO_STRETCH.
+cdef int open_stretches(Walk* w, uint32_t first, uint32_t n_batches) noexcept nogil
+# Run planned batches up to the end of some, in which the first stretch is a number; `stays`: the last stretch is not dropped.
+cdef int run_to(Walk* w, uint32_t end, uint32_t number, bint stays) noexcept nogil
+# A pass has ended, as `run_to` says; `needed` is what `note_rooms` has noted.
+cdef void close_stretches(Graph* g, int ended, const size_t* needed) noexcept nogil
 # Before backward over the batches up to the last one, whose stretches need rooms, and the parameters that they read.
 cdef int prepare_backward(Walk* w, uint32_t last) noexcept nogil
 # Compute the gradients of the arguments of batches, the last one first, as `run_backward` does.

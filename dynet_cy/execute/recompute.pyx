@@ -16,7 +16,7 @@ A dropped value that is asked for later is computed again by execute/remateriali
 """
 
 from libc.math cimport NAN
-from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from dynet_cy.core.engine cimport add_count
@@ -25,18 +25,16 @@ from dynet_cy.execute.accumulation cimport finish_background
 from dynet_cy.execute.gradients cimport run_backward
 from dynet_cy.execute.walk cimport (
     MOST_TOGETHER, Draws, arrange, assign_values, claim_batch, clear_call, is_divided, lay_items, run_again,
-    run_planned_at_once, settle, verify_plan,
+    run_planned_at_once, settle,
 )
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, FLATTENED, MOST_DEPTH, NO_STRETCH, ONE, STACKED, TILES, TRANSIENT, Batch,
-    Node, Read, Room, Stretch, args_of, batches_of, drop_stretch, drop_transient, evict, n_stretches,
-    nodes_of, order_of, part_gradients, state_of, stretches_of,
+    COLUMNS, COMPUTED, FLATTENED, MOST_DEPTH, NO_STRETCH, ONE, STACKED, TILES, Batch, Node, Read, Room, Stretch, args_of,
+    batches_of, drop_stretch, evict, n_stretches, nodes_of, order_of, part_gradients, state_of, stretches_of,
 )
-from dynet_cy.kernels.product cimport note_caller, pack_for_narrow
-from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, arena_trim, array_push, array_rewind
+from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
-from dynet_cy.schedule.dropping cimport UNREAD_AGAIN, plan_stretches
+from dynet_cy.schedule.dropping cimport UNREAD_AGAIN
 
 cdef enum:
     FAILED = 2                      # of a resident stretch: its values are there, what else it needs may be lost
@@ -47,63 +45,30 @@ add_count("execute.recompute.nodes", &nodes_again)
 
 # ---- forward ---------------------------------------------------------------------------
 
-cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n,
-                                  size_t most_along) noexcept nogil:
-    cdef Graph* g = w.g
-    cdef size_t top = g.grads.top
-    cdef uint32_t begin = g.n_batches
-    cdef uint32_t first
-    cdef int ended, i, misread = 0
-    cdef size_t[8] needed                       # MOST_DEPTH: by the rooms of earlier passes
-    cdef bint transient
-    if n_batches == 0:
-        return 0
+cdef void note_rooms(Graph* g, size_t* needed) noexcept nogil:
+    cdef int i
     if g.stretches.top == 0:                    # rooms of a pass that has failed
         memset(g.rooms, 0, sizeof(g.rooms))
     for i in range(MOST_DEPTH):
         needed[i] = g.rooms[i].needed
-    first = plan_stretches(g, &n_batches, targets, n, most_along, &transient)
-    if first != NO_STRETCH or g.may_donate:
-        misread = verify_plan(w, n_batches)
-    pack_for_narrow(g.missing != 0)
-    if is_limited(g) and w.at_once:
-        arena_trim(&g.scratch, SIZE_MAX)        # the plan took more than the pass will
-    if first != NO_STRETCH:
-        if not w.at_once:
-            w.device.take_apart(w, n_batches)       # a stretch may end between them
-        evict(g, stretches_of(g)[first].before)     # the last stretch of an earlier pass, whose room is needed
-    if (misread or note_reads(w, first) or (transient or g.may_donate) and note_transient_reads(w, n_batches)
-            or first != NO_STRETCH and open_rooms(w)):
-        arena_rewind(&g.grads, top)
-        cut_short(g)
-        need_again(g, needed)
-        return -1
-    ended = run_to(w, g.n_batches + n_batches, first, True)
-    note_caller(0, False)
-    if transient:
-        end_transient(g, begin, top)
+
+
+cdef int open_stretches(Walk* w, uint32_t first, uint32_t n_batches) noexcept nogil:
+    cdef Graph* g = w.g
+    if first == NO_STRETCH:
+        return 0
+    if not w.at_once:
+        w.device.take_apart(w, n_batches)           # a stretch may end between them
+    evict(g, stretches_of(g)[first].before)         # the last stretch of an earlier pass, whose room is needed
+    return note_reads(w, first) or open_rooms(w)
+
+
+cdef void close_stretches(Graph* g, int ended, const size_t* needed) noexcept nogil:
+    cdef int i
     if ended:
         cut_short(g)
-    if ended < 0:
-        need_again(g, needed)
-    return ended
-
-
-cdef int note_transient_reads(Walk* w, uint32_t n_batches) noexcept nogil:
-    cdef Graph* g = w.g
-    cdef uint32_t b
-    for b in range(g.n_batches, g.n_batches + n_batches):
-        if (batches_of(g)[b].level == TRANSIENT or batches_of(g)[b].donation) and note_reads_of(w, &batches_of(g)[b]):
-            return -1
-    return 0
-
-
-cdef void end_transient(Graph* g, uint32_t first, size_t top) noexcept nogil:
-    cdef uint32_t b
-    for b in range(first, g.n_batches):
-        if batches_of(g)[b].level == TRANSIENT:
-            drop_transient(g, &batches_of(g)[b])
-    arena_rewind(&g.grads, top)
+    for i in range(MOST_DEPTH if ended < 0 else 0):     # it may run again with stretches that need smaller rooms
+        g.rooms[i].needed = needed[i]
 
 
 cdef int run_to(Walk* w, uint32_t end, uint32_t number, bint stays) noexcept nogil:
@@ -187,13 +152,6 @@ cdef void cut_short(Graph* g) noexcept nogil:
         while all[i].last != NO_STRETCH and all[i].last >= n:
             all[i].last = all[all[i].last].before
     array_rewind(&g.stretches, n * sizeof(Stretch))
-
-
-cdef void need_again(Graph* g, const size_t* needed) noexcept nogil:
-    """After a pass that has failed: it may run again with stretches that need smaller rooms."""
-    cdef int i
-    for i in range(MOST_DEPTH):
-        g.rooms[i].needed = needed[i]
 
 
 # ---- rooms and parameters ----------------------------------------------------------------

@@ -16,26 +16,26 @@ places, which the calls of other batches have noted. A backward pass first does 
 depends. The graph then donates no values for some renewals: a program that runs backward twice may do it again.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from dynet_cy.core.threads cimport now
 from dynet_cy.execute.recompute cimport (
-    check_batch, count_again, drop_failed, end_transient, may_drop, note_transient_reads, run_planned_in_stretches,
+    check_batch, close_stretches, count_again, drop_failed, may_drop, note_reads_of, note_rooms, open_stretches, run_to,
 )
 from dynet_cy.execute.walk cimport (
     Draws, assign_values, is_divided, most_along, run_again, run_planned_at_once, verify_plan,
 )
 from dynet_cy.graph.structs cimport (
     COMPUTED, DONATED, FOR_NOW, IN_ORDER, NO_BATCH, NO_STRETCH, REMATERIALIZING, SENT, SPARED, TRANSIENT, VIEWS, Batch,
-    Graph, Node, Stretch, args_of, batches_of, held_of, home_of, is_dropped, nodes_of, order_of, part_gradients,
-    state_of, stretches_of,
+    Graph, Node, Stretch, args_of, batches_of, drop_transient, held_of, home_of, is_dropped, nodes_of, order_of,
+    part_gradients, state_of, stretches_of,
 )
-from dynet_cy.kernels.product cimport note_caller
-from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
+from dynet_cy.kernels.product cimport note_caller, pack_for_narrow
+from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind, arena_trim
 from dynet_cy.schedule.budget cimport bytes_of, is_limited, memory_left
 from dynet_cy.schedule.dividing cimport slice_large
-from dynet_cy.schedule.dropping cimport fits
+from dynet_cy.schedule.dropping cimport fits, plan_stretches
 from dynet_cy.schedule.transient cimport open_transient, plan_transient
 from dynet_cy.watch.instruments cimport checking
 
@@ -58,12 +58,27 @@ cdef bint drops_values(const Walk* w) noexcept nogil:
     return may_be_transient(w) or may_drop(w.g)
 
 
+# What the values of a plan need that do not live as long as the graph.
+cdef struct Lifetimes:
+    uint32_t begin, n_batches       # of the plan
+    bint transient                  # some are transient
+    uint32_t stretch                # the first stretch; NO_STRETCH: there is none
+    size_t top                      # of the arena in which transient values lie, before they do
+    size_t[8] needed                # MOST_DEPTH: of rooms, by earlier passes
+
+
 cdef int run_plan(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
-    if may_be_transient(w):
-        return run_planned_with_transient(w, n_batches, targets, n)
-    if may_drop(w.g):
-        return run_planned_in_stretches(w, n_batches, targets, n, 0)
-    return run_planned_at_once(w, n_batches)
+    cdef Lifetimes x
+    cdef int ended
+    if n_batches == 0 or not drops_values(w):
+        return run_planned_at_once(w, n_batches)
+    plan_lifetimes(w, &x, n_batches, targets, n)
+    ended = -1 if open_lifetimes(w, &x) else run_to(w, x.begin + x.n_batches, x.stretch, True)
+    note_caller(0, False)
+    if x.transient:
+        end_transient(w.g, &x)
+    close_stretches(w.g, ended, x.needed)
+    return ended
 
 
 cdef int bring_back(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil:
@@ -74,52 +89,64 @@ cdef int bring_back(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil
     return -1 if rematerialize_needed(w, targets, n) else 0
 
 
-cdef int run_planned_with_transient(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
+cdef void plan_lifetimes(Walk* w, Lifetimes* x, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
+    """Choose which values of a plan are transient, or dropped with stretches, as memory needs."""
     cdef Graph* g = w.g
-    cdef size_t top = g.grads.top, block = 0
-    cdef uint32_t first = g.n_batches, undivided = n_batches
-    cdef int ended
-    w.first = first
-    if not plan_transient(g, n_batches, targets, n, most_along, &block):
-        if is_limited(g):
-            return run_planned_in_stretches(w, n_batches, targets, n, 0)
-        return run_planned(w, n_batches)
-    if is_limited(g) and not is_enough(g, n_batches, targets, n, block):
-        if w.at_once:
-            n_batches = slice_large(g, n_batches, <size_t>(memory_left(g) / SLICES))
-        if (n_batches == undivided or not plan_transient(g, n_batches, targets, n, most_along, &block)
-                or not is_enough(g, n_batches, targets, n, block)):
-            return run_planned_in_stretches(w, n_batches, targets, n, most_along if w.at_once else 0)
-    open_transient(g, n_batches, block)
-    if not w.at_once:
+    cdef size_t block = 0, along = 0
+    x.begin = w.first = g.n_batches
+    x.n_batches = n_batches
+    x.transient = False
+    x.stretch = NO_STRETCH
+    x.top = g.grads.top
+    note_rooms(g, x.needed)
+    if may_be_transient(w) and plan_transient(g, n_batches, targets, n, most_along, &block):
+        along = most_along if w.at_once else 0
+        x.transient = is_enough(g, n_batches, targets, n, block)
+        if not x.transient and w.at_once:
+            x.n_batches = slice_large(g, n_batches, <size_t>(memory_left(g) / SLICES))
+            x.transient = (x.n_batches != n_batches and plan_transient(g, x.n_batches, targets, n, most_along, &block)
+                           and is_enough(g, x.n_batches, targets, n, block))
+    if x.transient:
+        open_transient(g, x.n_batches, block)
+    elif may_drop(g):
+        x.stretch = plan_stretches(g, &x.n_batches, targets, n, along, &x.transient)
+        pack_for_narrow(g.missing != 0)
+        if is_limited(g) and w.at_once:
+            arena_trim(&g.scratch, SIZE_MAX)    # the plan took more than the pass will
+
+
+cdef int open_lifetimes(Walk* w, const Lifetimes* x) noexcept nogil:
+    """Before a plan runs: check its lifetimes, note what may change until values are computed again, make room."""
+    cdef Graph* g = w.g
+    cdef uint32_t b
+    if not (x.transient or x.stretch != NO_STRETCH or g.may_donate):
+        return 0
+    if x.transient and not w.at_once:
         w.device.note_memory(w)
-    if note_transient_reads(w, n_batches) or verify_plan(w, n_batches):
-        arena_rewind(&g.grads, top)
+    if verify_plan(w, x.n_batches):
         return -1
-    ended = run_planned_at_once(w, n_batches)
-    note_caller(0, False)
-    end_transient(g, first, top)
-    return ended
+    for b in range(x.begin, x.begin + x.n_batches):
+        if (batches_of(g)[b].level == TRANSIENT or batches_of(g)[b].donation) and note_reads_of(w, &batches_of(g)[b]):
+            return -1
+    return open_stretches(w, x.stretch, x.n_batches)
 
 
-cdef int run_planned(Walk* w, uint32_t n_batches) noexcept nogil:
-    """Run a plan without transient values; backward may donate some."""
-    cdef Graph* g = w.g
-    cdef int ended
-    if g.may_donate and (note_transient_reads(w, n_batches) or verify_plan(w, n_batches)):
-        return -1
-    ended = run_planned_at_once(w, n_batches)
-    note_caller(0, False)
-    return ended
+cdef void end_transient(Graph* g, const Lifetimes* x) noexcept nogil:
+    cdef uint32_t b
+    for b in range(x.begin, g.n_batches):
+        if batches_of(g)[b].level == TRANSIENT:
+            drop_transient(g, &batches_of(g)[b])
+    arena_rewind(&g.grads, x.top)
 
 
 cdef bint is_enough(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t block) noexcept nogil:
-    """Whether the next n batches fit with the transient values that are planned; if not, undo that plan.
+    """Whether the next n batches fit, within a limit, with the transient values that are planned; if not, undo that
+    plan.
 
     Args:
         block: the bytes that transient values take at a time.
     """
-    if fits(g, n_batches, targets, n, bytes_of_others(g, n_batches), block):
+    if not is_limited(g) or fits(g, n_batches, targets, n, bytes_of_others(g, n_batches), block):
         return True
     keep_all(g, n_batches)
     return False

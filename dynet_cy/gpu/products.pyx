@@ -2,82 +2,51 @@
 
 from libc.stdint cimport uint32_t
 
-from dynet_cy.core.tensor cimport Call, Tensor, cols_of, element, rows_of, size_of, total_of
+from dynet_cy.core.tensor cimport Call, Packed, Tensor, cols_of, rows_of, size_of, total_of
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill, gemm, gemm_strided, launch_each, launch_rows
 from dynet_cy.gpu.registry cimport (
-    BASE, Axes, axes_in, contract, contract_list, expand, expand_list, gpu_op, kernel_at, module_at, split_axes,
+    BASE, Axes, axes_in, contract, contract_list, expand, expand_list, gpu_op, gpu_op_named, kernel_at, module_at,
+    split_axes,
 )
-from dynet_cy.ops.linalg cimport AFFINE, MATMUL
-from dynet_cy.ops.products cimport Products, nth_product, products_of
-from dynet_cy.ops.registry cimport Factors
+from dynet_cy.ops.linalg cimport AFFINE, Algebra, add_products, product_op_at
+from dynet_cy.ops.products cimport inverse_back
+from dynet_cy.ops.registry cimport MAX_OPS, Factors, op_at
 
 cdef GpuOp* op
 
 
 # ==== linalg ======================================================================================
 #
-# Products of matrices and vectors, by cuBLAS.
+# Products of matrices and vectors, by cuBLAS. Ops that are made of these are defined in ops/linalg and ops/products.
 
-cdef int multiply(Gpu* gpu, const Tensor* a, const Tensor* b, const Tensor* y, float beta) noexcept nogil:
-    """y = a b + beta y, batch element by element."""
-    cdef size_t m = rows_of(&a.dim), k = cols_of(&a.dim), n = cols_of(&b.dim)
-    if a.dim.bd == 1 and b.dim.bd == y.dim.bd:
-        # One matrix for all: the columns of all batch elements are one wide b.
-        return gemm(gpu, 0, 0, m, n * b.dim.bd, k, 1, a.v, m, b.v, k, beta, y.v, m)
-    return gemm_strided(gpu, 0, 0, m, n, k, 1, a.v, m, a.bstride, b.v, k, b.bstride, beta, y.v, m, y.bstride, y.dim.bd)
+cdef void product_there(void* on, bint ta, size_t m, size_t n, size_t k, const float* a, Packed* pack, const float* b,
+                        float beta, float* c) noexcept nogil:
+    gemm(<Gpu*>on, ta, 0, m, n, k, 1, a, k if ta else m, b, k, beta, c, m)
 
 
-cdef int multiply_backward_a(Gpu* gpu, const Tensor* b, const Tensor* dy, const Tensor* da,
-                             bint accumulate) noexcept nogil:
-    """da = dy b' (+ da)."""
-    cdef size_t m = rows_of(&da.dim), k = cols_of(&da.dim), n = cols_of(&b.dim)
-    cdef uint32_t i
-    if da.dim.bd == 1 and b.dim.bd == dy.dim.bd:
-        return gemm(gpu, 0, 1, m, k, n * b.dim.bd, 1, dy.v, m, b.v, k, accumulate, da.v, m)
-    if da.dim.bd == 1:                          # a and b have batch size 1: sum over the batch of dy
-        for i in range(dy.dim.bd):
-            gemm(gpu, 0, 1, m, k, n, 1, element(dy, i), m, b.v, k, accumulate or i > 0, da.v, m)
-        return gpu.error
-    return gemm_strided(gpu, 0, 1, m, k, n, 1, dy.v, m, dy.bstride, b.v, k, b.bstride, accumulate, da.v, m,
-                        da.bstride, dy.dim.bd)
+cdef void gradient_there(void* on, bint of_parameter, size_t m, size_t k, size_t n, const float* dy, const float* x,
+                         float beta, float* dw) noexcept nogil:
+    gemm(<Gpu*>on, 0, 1, m, k, n, 1, dy, m, x, k, beta, dw, m)
 
 
-cdef int multiply_backward_b(Gpu* gpu, const Tensor* a, const Tensor* dy, const Tensor* db,
-                             bint accumulate) noexcept nogil:
-    """db = a' dy (+ db)."""
-    cdef size_t m = rows_of(&a.dim), k = cols_of(&a.dim), n = cols_of(&db.dim)
-    cdef uint32_t i
-    if a.dim.bd == 1 and db.dim.bd == dy.dim.bd:
-        return gemm(gpu, 1, 0, k, n * db.dim.bd, m, 1, a.v, m, dy.v, m, accumulate, db.v, k)
-    if db.dim.bd == 1:                          # a sum over the batch
-        for i in range(dy.dim.bd):
-            gemm(gpu, 1, 0, k, n, m, 1, element(a, i), m, element(dy, i), m, accumulate or i > 0, db.v, k)
-        return gpu.error
-    return gemm_strided(gpu, 1, 0, k, n, m, 1, a.v, m, a.bstride, dy.v, m, dy.bstride, accumulate, db.v, k,
-                        db.bstride, dy.dim.bd)
+cdef void gemm_there(void* on, bint ta, bint tb, size_t m, size_t n, size_t k, float alpha, const float* a, size_t lda,
+                     size_t stride_a, const float* b, size_t ldb, size_t stride_b, float beta, float* c, size_t ldc,
+                     size_t stride_c, size_t count) noexcept nogil:
+    cdef size_t i
+    if count > 1 and stride_c:
+        gemm_strided(<Gpu*>on, ta, tb, m, n, k, alpha, a, lda, stride_a, b, ldb, stride_b, beta, c, ldc, stride_c,
+                     count)
+        return
+    for i in range(count):
+        gemm(<Gpu*>on, ta, tb, m, n, k, alpha, a + i * stride_a, lda, b + i * stride_b, ldb, 1 if i else beta, c, ldc)
 
 
-# ---- matmul --------------------------------------------------------------------
+cdef void zero_there(void* on, size_t n, float* to) noexcept nogil:
+    fill(<Gpu*>on, n, 0, to)
 
-cdef int matmul_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return multiply(gpu, &c.x[0], &c.x[1], &c.y, 0)
-
-
-cdef int matmul_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    if i == 0:
-        return multiply_backward_a(gpu, &c.x[1], &c.dy, &c.dx, c.accumulate)
-    return multiply_backward_b(gpu, &c.x[0], &c.dy, &c.dx, c.accumulate)
-
-
-op = gpu_op(b"matmul", BASE, matmul_forward, matmul_backward)
-op.factors = MATMUL.factors
-op.assigns = True
-
-
-# ---- affine_transform ------------------------------------------------------------
 
 cdef Tensor as_matrix(const Tensor* x) noexcept nogil:
-    """x with all axes after the first merged into one."""
+    """x with all axes after the first merged into one; of a list, its first batch element."""
     cdef Tensor y = x[0]
     y.dim.nd = 2
     y.dim.d[0] = rows_of(&x.dim)
@@ -85,49 +54,62 @@ cdef Tensor as_matrix(const Tensor* x) noexcept nogil:
     return y
 
 
-cdef void one_element(Tensor* y, Tensor* x) noexcept nogil:
-    """Reduce both shapes to one batch element, for the axes of LIST arguments."""
-    y.dim.bd = 1
-    x.dim.bd = 1
-
-
-cdef int affine_forward(Gpu* gpu, const Call* c) noexcept nogil:
+cdef bint begin_sum_there(void* on, const Call* c) noexcept nogil:
     cdef Tensor y = as_matrix(&c.y), b = as_matrix(&c.x[0])
     cdef Axes axes
     if b.list != NULL:
-        one_element(&y, &b)
-        axes_in(&y, &b, &axes)
-        expand_list(gpu, c.y.dim.bd, &axes, 1, <const void*>b.list, c.y.v, 0)
+        y.dim.bd = b.dim.bd = 1
+    axes_in(&y, &b, &axes)
+    if b.list != NULL:
+        expand_list(<Gpu*>on, c.y.dim.bd, &axes, 1, <const void*>b.list, c.y.v, 0)
     else:
-        axes_in(&y, &b, &axes)
-        expand(gpu, &axes, 1, b.v, y.v, 0)
-    return add_products(gpu, c)
+        expand(<Gpu*>on, &axes, 1, b.v, y.v, 0)
+    return False
 
 
-cdef int add_products(Gpu* gpu, const Call* c) noexcept nogil:
-    """Add the products to y, which is the bias."""
-    cdef uint32_t i
-    for i in range(1, c.n, 2):
-        multiply(gpu, &c.x[i], &c.x[i + 1], &c.y, 1)
+cdef void add_to_bias_there(void* on, const Tensor* dy, const Tensor* db, bint accumulate) noexcept nogil:
+    cdef Tensor y = as_matrix(dy), b = as_matrix(db)
+    cdef Axes kept, reduced
+    if b.list != NULL:
+        y.dim.bd = b.dim.bd = 1
+    split_axes(&y, &b, &kept, &reduced)
+    if b.list != NULL:
+        contract_list(<Gpu*>on, dy.dim.bd, dy.bstride, &kept, &reduced, 1, dy.v, <const void*>b.list, accumulate)
+    else:
+        contract(<Gpu*>on, &kept, &reduced, 1, dy.v, db.v, accumulate)
+
+
+cdef Algebra there(Gpu* gpu) noexcept nogil:
+    return Algebra(gpu, product_there, gradient_there, gemm_there, zero_there, begin_sum_there, add_to_bias_there)
+
+
+cdef int forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Algebra la = there(gpu)
+    product_op_at(gpu.op).forward(&la, c)
     return gpu.error
 
 
-cdef int affine_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Tensor dy, db
-    cdef Axes kept, reduced
-    if i == 0:
-        dy = as_matrix(&c.dy)
-        db = as_matrix(&c.dx)
-        if db.list != NULL:
-            one_element(&dy, &db)
-            split_axes(&dy, &db, &kept, &reduced)
-            return contract_list(gpu, c.y.dim.bd, c.dy.bstride, &kept, &reduced, 1, dy.v, <const void*>db.list,
-                                 c.accumulate)
-        split_axes(&dy, &db, &kept, &reduced)
-        return contract(gpu, &kept, &reduced, 1, dy.v, db.v, c.accumulate)
-    if i % 2:
-        return multiply_backward_a(gpu, &c.x[i + 1], &c.dy, &c.dx, c.accumulate)
-    return multiply_backward_b(gpu, &c.x[i - 1], &c.dy, &c.dx, c.accumulate)
+cdef int backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Algebra la = there(gpu)
+    product_op_at(gpu.op).backward(&la, c, i)
+    return gpu.error
+
+
+cdef int number
+for number in range(MAX_OPS):
+    if product_op_at(number).forward != NULL:
+        op = gpu_op(op_at(number).name, BASE, forward, backward)
+        op.factors = op_at(number).factors
+        op.assigns = True
+
+
+# ---- affine_transform ------------------------------------------------------------
+
+cdef int affine_sums(Gpu* gpu, const Call* c) noexcept nogil:
+    """Add the products to y, which is the bias."""
+    cdef Algebra la = there(gpu)
+    add_products(&la, c, 1)
+    return gpu.error
 
 
 cdef float* affine_same(const Call* c, uint32_t i) noexcept nogil:
@@ -152,12 +134,11 @@ cdef void affine_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
         AFFINE.factors(c, i, f)
 
 
-op = gpu_op(b"affine_transform", BASE, affine_forward, affine_backward)
+op = gpu_op_named(b"affine_transform")
 op.same = affine_same
-op.sums = add_products
+op.sums = affine_sums
 op.adds_to_first = True
 op.factors = affine_factors
-op.assigns = True
 op.lists = True
 
 
@@ -171,106 +152,6 @@ cdef int add_scaled_elements(Gpu* gpu, const Tensor* x, const float* factors, si
                              const Tensor* dx) noexcept nogil:
     cdef size_t n = size_of(&dx.dim), own = dx.dim.bd
     return launch_each(gpu, DOT_BACKWARD, n * own, batch, n, own, x.v, x.bstride, factors, dx.v)
-
-
-# ==== contract ====================================================================================
-#
-# Tensors of three axes times vectors, and circular convolutions of vectors.
-
-# ---- contract3d_1d: the tensor is used as a matrix with one column per index of its last axis ----
-
-cdef Tensor matrix_of(const Tensor* x, size_t rows, size_t cols) noexcept nogil:
-    cdef Tensor m = x[0]
-    m.dim.d[0] = <uint32_t>rows
-    m.dim.d[1] = <uint32_t>cols
-    m.dim.nd = 2
-    return m
-
-
-cdef int contract_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t n = size_of(&c.y.dim)
-    cdef Tensor x = matrix_of(&c.x[0], n, rows_of(&c.x[1].dim)), z = matrix_of(&c.y, n, 1)
-    return multiply(gpu, &x, &c.x[1], &z, 0)
-
-
-cdef int contract_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = size_of(&c.y.dim)
-    cdef Tensor dz = matrix_of(&c.dy, n, 1)
-    cdef Tensor x = matrix_of(&c.x[0] if i else &c.dx, n, rows_of(&c.x[1].dim))
-    if i:
-        return multiply_backward_b(gpu, &x, &dz, &c.dx, c.accumulate)
-    return multiply_backward_a(gpu, &c.x[1], &dz, &x, c.accumulate)
-
-
-op = gpu_op(b"contract3d_1d", BASE, contract_forward, contract_backward)
-op.assigns = True
-
-
-# ==== batched =====================================================================================
-#
-# Products of tensors with three or more axes, by cuBLAS.
-
-cdef bint in_step(const Products* p, const Call* c) noexcept nogil:
-    """Whether the matrices of all batch elements are at constant strides in both arguments."""
-    return not (p.spread[0] or p.spread[1]) and c.x[0].dim.bd == c.y.dim.bd and c.x[1].dim.bd == c.y.dim.bd
-
-
-cdef int forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Products p = products_of(c)
-    cdef size_t lda = p.k if p.ta else p.m, ldb = p.n if p.tb else p.k, i, a, b
-    cdef uint32_t e
-    if total_of(&c.y.dim) == 0:
-        return 0
-    if in_step(&p, c):
-        return gemm_strided(gpu, p.ta, p.tb, p.m, p.n, p.k, 1, c.x[0].v, lda, p.m * p.k, c.x[1].v, ldb, p.k * p.n, 0,
-                            c.y.v, p.m, p.m * p.n, p.count * c.y.dim.bd)
-    for e in range(c.y.dim.bd):
-        for i in range(p.count):
-            nth_product(&p, i, &a, &b)
-            gemm(gpu, p.ta, p.tb, p.m, p.n, p.k, 1, element(&c.x[0], e) + a * p.m * p.k, lda,
-                 element(&c.x[1], e) + b * p.k * p.n, ldb, 0, element(&c.y, e) + i * p.m * p.n, p.m)
-    return gpu.error
-
-
-cdef int gradient(Gpu* gpu, const Products* p, uint32_t side, const float* a, size_t step_a, const float* b,
-                  size_t step_b, const float* dy, size_t step_y, float beta, float* dx, size_t count) noexcept nogil:
-    """The gradients of one argument of `count` products, whose matrices are `step_*` numbers apart."""
-    cdef size_t lda = p.k if p.ta else p.m, ldb = p.n if p.tb else p.k
-    if side == 0 and not p.ta:
-        return gemm_strided(gpu, 0, not p.tb, p.m, p.k, p.n, 1, dy, p.m, step_y, b, ldb, step_b, beta, dx, lda, step_a,
-                            count)
-    if side == 0:
-        return gemm_strided(gpu, p.tb, 1, p.k, p.m, p.n, 1, b, ldb, step_b, dy, p.m, step_y, beta, dx, lda, step_a,
-                            count)
-    if not p.tb:
-        return gemm_strided(gpu, not p.ta, 0, p.k, p.n, p.m, 1, a, lda, step_a, dy, p.m, step_y, beta, dx, ldb, step_b,
-                            count)
-    return gemm_strided(gpu, 1, p.ta, p.n, p.k, p.m, 1, dy, p.m, step_y, a, lda, step_a, beta, dx, ldb, step_b, count)
-
-
-cdef int backward(Gpu* gpu, const Call* c, uint32_t side) noexcept nogil:
-    cdef Products p = products_of(c)
-    cdef size_t i, at_a, at_b, at
-    cdef uint32_t e
-    cdef float beta = c.accumulate
-    if total_of(&c.dx.dim) == 0:
-        return 0
-    if in_step(&p, c):
-        return gradient(gpu, &p, side, c.x[0].v, p.m * p.k, c.x[1].v, p.k * p.n, c.dy.v, p.m * p.n, beta, c.dx.v,
-                        p.count * c.y.dim.bd)
-    if not c.accumulate:
-        fill(gpu, total_of(&c.dx.dim), 0, c.dx.v)
-    for e in range(c.y.dim.bd):
-        for i in range(p.count):
-            nth_product(&p, i, &at_a, &at_b)
-            at = at_b * p.k * p.n if side else at_a * p.m * p.k
-            gradient(gpu, &p, side, element(&c.x[0], e) + at_a * p.m * p.k, 0, element(&c.x[1], e) + at_b * p.k * p.n,
-                     0, element(&c.dy, e) + i * p.m * p.n, 0, 1, element(&c.dx, e) + at, 1)
-    return gpu.error
-
-
-op = gpu_op(b"batched_matmul", BASE, forward, backward)
-op.assigns = True
 
 
 # ==== inverse =====================================================================================
@@ -291,17 +172,8 @@ cdef int inverse_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 
 cdef int inverse_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    """dx = - y' dy y'."""
-    cdef size_t n = rows_of(&c.y.dim), size = n * n, batch = c.y.dim.bd
-    cdef uint32_t b
-    if n == 0:
-        return 0
-    gemm_strided(gpu, 1, 0, n, n, n, 1, c.y.v, n, size, c.dy.v, n, size, 0, c.work, n, size, batch)
-    if c.dx.dim.bd == batch:
-        return gemm_strided(gpu, 0, 1, n, n, n, -1, c.work, n, size, c.y.v, n, size, c.accumulate, c.dx.v, n, size,
-                            batch)
-    for b in range(c.y.dim.bd):                 # x has batch size 1: sum over the batch
-        gemm(gpu, 0, 1, n, n, n, -1, c.work + b * size, n, element(&c.y, b), n, c.accumulate or b > 0, c.dx.v, n)
+    cdef Algebra la = there(gpu)
+    inverse_back(&la, c, i)
     return gpu.error
 
 

@@ -4,13 +4,11 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Tensor, rows_of, total_of
-from dynet_cy.gpu.driver cimport OUTPUT, STATE, SUMS, Gpu, GpuOp, fill, launch_each, launch_rows, value_at
-from dynet_cy.gpu.products cimport (
-    LINALG, add_scaled_elements, affine_backward, affine_factors, affine_forward, columns_to_sum, multiply,
-    multiply_backward_a, multiply_backward_b,
-)
-from dynet_cy.gpu.registry cimport BASE, gpu_op, gpu_op_named, kernel_at, module_at, needs_module, pass_scaled
-from dynet_cy.ops.linalg cimport factors_of_a
+from dynet_cy.gpu.driver cimport OUTPUT, STATE, SUMS, Gpu, GpuOp, launch_each, launch_rows, value_at
+from dynet_cy.gpu.products cimport LINALG, add_scaled_elements, affine_factors, columns_to_sum, there
+from dynet_cy.gpu.registry cimport BASE, gpu_op, gpu_op_named, kernel_at, module_at, needs_module
+from dynet_cy.ops.linalg cimport Algebra, affine, affine_back, factors_of_a, multiply
+from dynet_cy.ops.recurrent cimport add_inputs, gates_back
 from dynet_cy.ops.registry cimport Factors
 
 cdef GpuOp* op
@@ -34,15 +32,6 @@ cdef int ADD_NOISE = kernel_at(CU_CELLS, b"add_weight_noise")
 cdef int NOISE_SLOPES = kernel_at(CU_CELLS, b"weight_noise_slopes")
 
 
-cdef Tensor block_of(const Tensor* w, const Tensor* x, size_t offset) noexcept nogil:
-    """The columns of w, from number `offset` on, that belong to x."""
-    cdef Tensor part = w[0]
-    part.dim.nd = 2
-    part.dim.d[1] = rows_of(&x.dim)
-    part.v += offset * rows_of(&w.dim)
-    return part
-
-
 cdef int squares_of_inputs(Gpu* gpu, const Call* c) noexcept nogil:
     """Store |(h, x)|^2 of each batch element in the working memory."""
     cdef size_t n, batch = c.y.dim.bd
@@ -55,14 +44,9 @@ cdef int squares_of_inputs(Gpu* gpu, const Call* c) noexcept nogil:
 
 cdef int gates_sums(Gpu* gpu, const Call* c) noexcept nogil:
     """The sums without the bias."""
-    cdef size_t offset = 0
-    cdef uint32_t i
-    cdef Tensor part
-    multiply(gpu, &c.x[1], &c.x[2], &c.y, 0)
-    for i in range(3, c.n, 2):
-        part = block_of(&c.x[i], &c.x[i + 1], offset)
-        multiply(gpu, &part, &c.x[i + 1], &c.y, 1)
-        offset += rows_of(&c.x[i + 1].dim)
+    cdef Algebra la = there(gpu)
+    multiply(&la, &c.x[1], &c.x[2], &c.y, 0)
+    add_inputs(&la, c)
     return gpu.error
 
 
@@ -112,24 +96,10 @@ cdef int noise_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef int gates_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Tensor dsums = gradient_of_sums(c), part
-    cdef bint accumulate = c.accumulate
-    if i == 0:
-        return pass_scaled(gpu, &dsums, 1, &c.dx, accumulate)
-    if i == 1:
-        return multiply_backward_a(gpu, &c.x[2], &dsums, &c.dx, accumulate)
-    if i == 2:
-        multiply_backward_b(gpu, &c.x[1], &dsums, &c.dx, accumulate)
-    elif i % 2:
-        if c.n > 5 and not accumulate:          # only the columns of this input are written below
-            fill(gpu, total_of(&c.dx.dim), 0, c.dx.v)
-            accumulate = True
-        part = block_of(&c.dx, &c.x[i + 1], c.before)
-        return multiply_backward_a(gpu, &c.x[i + 1], &dsums, &part, accumulate)
-    else:
-        part = block_of(&c.x[i - 1], &c.x[i], c.before)
-        multiply_backward_b(gpu, &part, &dsums, &c.dx, accumulate)
-    if c.attrs[0].f != 0:
+    cdef Algebra la = there(gpu)
+    cdef Tensor dsums = gradient_of_sums(c)
+    gates_back(&la, c, &dsums, i)
+    if i and i % 2 == 0 and c.attrs[0].f != 0:
         noise_backward(gpu, c, i)
     return gpu.error
 
@@ -184,9 +154,10 @@ cdef int GATED_BACKWARD = kernel_at(CU_GATED, b"gates_backward")
 
 cdef int gated_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t n = total_of(&c.y.dim), rows = rows_of(&c.y.dim), h = rows // c.attrs[0].u
+    cdef Algebra la = there(gpu)
     if n == 0:
         return 0
-    affine_forward(gpu, c)
+    affine(&la, c)
     return launch_each(gpu, GATED_FORWARD, n, n, rows, h * c.attrs[1].u, h * c.attrs[2].u, c.y.v)
 
 
@@ -203,8 +174,10 @@ cdef Call of_sums(const Call* c) noexcept nogil:
 
 
 cdef int gated_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Algebra la = there(gpu)
     cdef Call sums = of_sums(c)
-    return affine_backward(gpu, &sums, i)
+    affine_back(&la, &sums, i)
+    return gpu.error
 
 
 cdef void gated_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:

@@ -1,22 +1,56 @@
-"""Products, for other families."""
+"""Products of matrices on any device, and the ops that are made of them."""
 
 from libc.stdint cimport uint32_t
 
-from dynet_cy.core.tensor cimport Call, Dim, Tensor
-from dynet_cy.ops.registry cimport Factors, Op, Shapes
+from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor
+from dynet_cy.ops.registry cimport Backward, DimRule, Factors, Forward, Op, Shapes
 
 cdef Op* MATMUL
 cdef Op* AFFINE
 
-cdef void factors_of_a(const Tensor* a, const Tensor* b, const Tensor* dy, Factors* f) noexcept nogil
-cdef void multiply(const Tensor* a, const Tensor* b, const Tensor* y, float beta) noexcept nogil
-cdef bint multiply_plus(const Tensor* a, const Tensor* b, const Tensor* old, const Tensor* y) noexcept nogil
-cdef void multiply_backward_a(const Tensor* a, const Tensor* b, const Tensor* dy, const Tensor* da,
-                              bint accumulate) noexcept nogil
-cdef void multiply_backward_b(const Tensor* a, const Tensor* dy, const Tensor* db,
-                              bint accumulate) noexcept nogil
+# The linear algebra of a device. Ops that consist of its functions are defined once, for all devices.
+cdef struct Algebra:
+    void* on                        # the device, for the functions
+    # C = A B + beta C or, with `ta`, A' B + beta C, where matrices have no gaps; `pack`: of the parameter that A is, or NULL
+    void (*product)(void* on, bint ta, size_t m, size_t n, size_t k, const float* a, Packed* pack, const float* b,
+                    float beta, float* c) noexcept nogil
+    # dW = dY X' + beta dW, where dW is m x k, the gradient of a parameter or not, and X has n columns
+    void (*gradient)(void* on, bint of_parameter, size_t m, size_t k, size_t n, const float* dy, const float* x,
+                     float beta, float* dw) noexcept nogil
+    # As in BLAS, `count` times, with matrices `stride_*` floats apart.  All add to one C if `stride_c` is 0.
+    void (*gemm)(void* on, bint ta, bint tb, size_t m, size_t n, size_t k, float alpha, const float* a, size_t lda,
+                 size_t stride_a, const float* b, size_t ldb, size_t stride_b, float beta, float* c, size_t ldc,
+                 size_t stride_c, size_t count) noexcept nogil
+    void (*zero)(void* on, size_t n, float* to) noexcept nogil
+    # y = b for argument b of a sum b + W x + ..., repeated for all columns; True: y has the first product too
+    bint (*begin_sum)(void* on, const Call* c) noexcept nogil
+    # db = the sum of the columns that b was repeated for (+ db)
+    void (*add_to_bias)(void* on, const Tensor* dy, const Tensor* db, bint accumulate) noexcept nogil
 
+cdef Algebra here                   # that of the CPU
+
+ctypedef void (*ProductForward)(const Algebra* la, const Call* c) noexcept nogil
+ctypedef void (*ProductBackward)(const Algebra* la, const Call* c, uint32_t i) noexcept nogil
+
+# What an op does on every device; NULL: it is not made of products only.
+cdef struct ProductOp:
+    ProductForward forward
+    ProductBackward backward
+
+# Register an op that is made of them. `forward` and `backward` are those functions with the algebra of the CPU.
+cdef Op* product_op(const char* name, const char* args, DimRule dim, Forward forward, Backward backward,
+                    ProductForward anywhere, ProductBackward anywhere_back) except NULL
+cdef const ProductOp* product_op_at(uint32_t op) noexcept nogil
+
+cdef void multiply(const Algebra* la, const Tensor* a, const Tensor* b, const Tensor* y, float beta) noexcept nogil
+cdef void multiply_backward_a(const Algebra* la, const Tensor* a, const Tensor* b, const Tensor* dy, const Tensor* da,
+                              bint accumulate) noexcept nogil
+cdef void multiply_backward_b(const Algebra* la, const Tensor* a, const Tensor* dy, const Tensor* db,
+                              bint accumulate) noexcept nogil
+cdef void factors_of_a(const Tensor* a, const Tensor* b, const Tensor* dy, Factors* f) noexcept nogil
+
+cdef void affine(const Algebra* la, const Call* c) noexcept nogil
+cdef void add_products(const Algebra* la, const Call* c, uint32_t first) noexcept nogil
+cdef void affine_back(const Algebra* la, const Call* c, uint32_t i) noexcept nogil
 cdef int affine_transform_dim(const Shapes* s, Dim* y) except -1
-cdef void affine_transform_forward(const Call* c) noexcept nogil
-cdef void affine_transform_backward(const Call* c, uint32_t i) noexcept nogil
 cdef void affine_transform_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil

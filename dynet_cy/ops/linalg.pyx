@@ -1,16 +1,16 @@
 """Products of matrices and vectors."""
 
 from libc.stdint cimport uint32_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport Call, Dim, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of
+from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of
 from dynet_cy.graph.making cimport apply, apply2
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport ELEMENT_COST, gemm, in_ranges, product, product_plus, weight_gradient
 from dynet_cy.ops.loops cimport Terms, begin_terms, end_terms, next_term, terms_work
 from dynet_cy.ops.registry cimport (
-    LIST, PRODUCT, SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_ODD, UNREAD_RESULT, DimRule, Factors, Op, Shapes, register,
-    same_dim,
+    LIST, MAX_OPS, PRODUCT, SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_ODD, UNREAD_RESULT, Backward, DimRule, Factors, Forward,
+    Op, Shapes, register, same_dim,
 )
 from dynet_cy.schedule.rewrite cimport add_rewrite, sums_of_products
 
@@ -37,32 +37,137 @@ cdef int product_dim(const Dim* a, const Dim* b, Dim* y, int i) except -1:
     return 0
 
 
-cdef void multiply(const Tensor* a, const Tensor* b, const Tensor* y, float beta) noexcept nogil:
+# ---- ops that are made of products, on any device ------------------------------------
+
+cdef ProductOp[MAX_OPS] product_ops
+memset(product_ops, 0, sizeof(product_ops))
+
+
+cdef Op* product_op(const char* name, const char* args, DimRule dim, Forward forward, Backward backward,
+                    ProductForward anywhere, ProductBackward anywhere_back) except NULL:
+    cdef Op* op = register(name, args, dim, forward, backward)
+    op.assigns = True
+    product_ops[op.id] = ProductOp(anywhere, anywhere_back)
+    return op
+
+
+cdef const ProductOp* product_op_at(uint32_t op) noexcept nogil:
+    return &product_ops[op]
+
+
+cdef void product_here(void* on, bint ta, size_t m, size_t n, size_t k, const float* a, Packed* pack, const float* b,
+                       float beta, float* c) noexcept nogil:
+    product(ta, m, n, k, a, pack, b, beta, c)
+
+
+cdef void gradient_here(void* on, bint of_parameter, size_t m, size_t k, size_t n, const float* dy, const float* x,
+                        float beta, float* dw) noexcept nogil:
+    if of_parameter:
+        weight_gradient(m, k, n, dy, x, beta, dw)
+    else:
+        gemm(0, 1, m, k, n, 1, dy, m, x, k, beta, dw, m)
+
+
+cdef void gemm_here(void* on, bint ta, bint tb, size_t m, size_t n, size_t k, float alpha, const float* a, size_t lda,
+                    size_t stride_a, const float* b, size_t ldb, size_t stride_b, float beta, float* c, size_t ldc,
+                    size_t stride_c, size_t count) noexcept nogil:
+    cdef size_t i
+    for i in range(count):
+        gemm(ta, tb, m, n, k, alpha, a + i * stride_a, lda, b + i * stride_b, ldb, beta, c + i * stride_c, ldc)
+        if stride_c == 0:
+            beta = 1
+
+
+cdef void zero_here(void* on, size_t n, float* to) noexcept nogil:
+    K.fill(n, 0, to)
+
+
+cdef struct Bias:
+    const Tensor* b
+    const Tensor* y
+
+
+cdef void copy_bias(void* job, size_t first, size_t end) noexcept nogil:
+    """Set some batch elements of the result to b, repeated for all columns."""
+    cdef const Tensor* b = (<const Bias*>job).b
+    cdef const Tensor* y = (<const Bias*>job).y
+    cdef size_t m = rows_of(&y.dim), n = cols_of(&y.dim), i
+    for i in range(first, end):
+        if cols_of(&b.dim) == n:
+            memcpy(element(y, <uint32_t>i), element(b, <uint32_t>i), m * n * sizeof(float))
+        else:
+            K.repeat(m, n, element(b, <uint32_t>i), element(y, <uint32_t>i))
+
+
+cdef bint multiply_plus(const Tensor* a, const Tensor* b, const Tensor* old, const Tensor* y) noexcept nogil:
+    """y = a b + old, if that is one product and `old` one matrix, or one column for all; False: nothing is done."""
+    cdef size_t m = rows_of(&a.dim), n = cols_of(&b.dim) * b.dim.bd, ldold = m
+    if a.dim.bd > 1 or b.dim.bd != y.dim.bd or old.list != NULL:
+        return False
+    if cols_of(&old.dim) == 1 and old.dim.bd == 1:
+        ldold = 0
+    elif cols_of(&old.dim) * old.dim.bd != n or old.dim.bd != b.dim.bd:
+        return False
+    product_plus(m, n, cols_of(&a.dim), a.v, a.pack, b.v, old.v, ldold, y.v)
+    return True
+
+
+cdef bint begin_sum_here(void* on, const Call* c) noexcept nogil:
+    cdef Bias bias = Bias(&c.x[0], &c.y)
+    if c.n > 1 and multiply_plus(&c.x[1], &c.x[2], &c.x[0], &c.y):
+        return True
+    in_ranges(c.y.dim.bd, 1, size_of(&c.y.dim) * ELEMENT_COST, copy_bias, &bias)
+    return False
+
+
+cdef void add_to_bias_here(void* on, const Tensor* dy, const Tensor* db, bint accumulate) noexcept nogil:
+    cdef size_t m = rows_of(&dy.dim), n = cols_of(&dy.dim)
+    cdef bint whole = cols_of(&db.dim) == n
+    cdef uint32_t k
+    if db.list == NULL and whole and db.dim.bd == dy.dim.bd:
+        K.bias_bwd(m * n * dy.dim.bd, 1, dy.v, db.v, accumulate)
+    elif db.list == NULL and db.dim.bd == 1 and cols_of(&db.dim) == 1:
+        K.bias_bwd(m, n * dy.dim.bd, dy.v, db.v, accumulate)
+    elif db.list == NULL and db.dim.bd == 1:
+        K.bias_bwd(m * n, dy.dim.bd, dy.v, db.v, accumulate)
+    else:
+        for k in range(dy.dim.bd):
+            K.bias_bwd(m * n if whole else m, 1 if whole else n, element(dy, k), element(db, k), accumulate)
+
+
+here = Algebra(NULL, product_here, gradient_here, gemm_here, zero_here, begin_sum_here, add_to_bias_here)
+
+
+cdef void multiply(const Algebra* la, const Tensor* a, const Tensor* b, const Tensor* y, float beta) noexcept nogil:
     """y = a b + beta y, batch element by element."""
     cdef size_t m = rows_of(&a.dim), k = cols_of(&a.dim), n = cols_of(&b.dim)
-    cdef uint32_t i
     if a.dim.bd == 1 and b.dim.bd == y.dim.bd:
         # One matrix for all: the columns of all batch elements are one wide b.
-        product(0, m, n * b.dim.bd, k, a.v, a.pack, b.v, beta, y.v)
-        return
-    for i in range(y.dim.bd):
-        gemm(0, 0, m, n, k, 1, element(a, i), m, element(b, i), k, beta, element(y, i), m)
+        la.product(la.on, 0, m, n * b.dim.bd, k, a.v, a.pack, b.v, beta, y.v)
+    else:
+        la.gemm(la.on, 0, 0, m, n, k, 1, a.v, m, a.bstride, b.v, k, b.bstride, beta, y.v, m, y.bstride, y.dim.bd)
 
 
-cdef void multiply_backward_a(const Tensor* a, const Tensor* b, const Tensor* dy, const Tensor* da,
+cdef void multiply_backward_a(const Algebra* la, const Tensor* a, const Tensor* b, const Tensor* dy, const Tensor* da,
                               bint accumulate) noexcept nogil:
     """da = dy b' (+ da)."""
     cdef size_t m = rows_of(&da.dim), k = cols_of(&da.dim), n = cols_of(&b.dim)
-    cdef uint32_t i
     if da.dim.bd == 1 and b.dim.bd == dy.dim.bd:
-        if a.pack != NULL:
-            weight_gradient(m, k, n * b.dim.bd, dy.v, b.v, accumulate, da.v)
-        else:
-            gemm(0, 1, m, k, n * b.dim.bd, 1, dy.v, m, b.v, k, accumulate, da.v, m)
-        return
-    for i in range(dy.dim.bd):
-        gemm(0, 1, m, k, n, 1, element(dy, i), m, element(b, i), k,
-             accumulate or (da.dim.bd == 1 and i > 0), element(da, i), m)
+        la.gradient(la.on, a.pack != NULL, m, k, n * b.dim.bd, dy.v, b.v, accumulate, da.v)
+    else:
+        la.gemm(la.on, 0, 1, m, k, n, 1, dy.v, m, dy.bstride, b.v, k, b.bstride, accumulate, da.v, m, da.bstride,
+                dy.dim.bd)
+
+
+cdef void multiply_backward_b(const Algebra* la, const Tensor* a, const Tensor* dy, const Tensor* db,
+                              bint accumulate) noexcept nogil:
+    """db = a' dy (+ db)."""
+    cdef size_t m = rows_of(&a.dim), k = cols_of(&a.dim), n = cols_of(&db.dim)
+    if a.dim.bd == 1 and db.dim.bd == dy.dim.bd:
+        la.product(la.on, 1, k, n * db.dim.bd, m, a.v, a.pack, dy.v, accumulate, db.v)
+    else:
+        la.gemm(la.on, 1, 0, k, n, m, 1, a.v, m, a.bstride, dy.v, m, dy.bstride, accumulate, db.v, k, db.bstride,
+                dy.dim.bd)
 
 
 cdef void factors_of_a(const Tensor* a, const Tensor* b, const Tensor* dy, Factors* f) noexcept nogil:
@@ -75,34 +180,29 @@ cdef void factors_of_a(const Tensor* a, const Tensor* b, const Tensor* dy, Facto
         f.n = cols_of(&b.dim) * b.dim.bd
 
 
-cdef void multiply_backward_b(const Tensor* a, const Tensor* dy, const Tensor* db,
-                              bint accumulate) noexcept nogil:
-    """db = a' dy (+ db)."""
-    cdef size_t m = rows_of(&a.dim), k = cols_of(&a.dim), n = cols_of(&db.dim)
-    cdef uint32_t i
-    if a.dim.bd == 1 and db.dim.bd == dy.dim.bd:
-        product(1, k, n * db.dim.bd, m, a.v, a.pack, dy.v, accumulate, db.v)
-        return
-    for i in range(dy.dim.bd):
-        gemm(1, 0, k, n, m, 1, element(a, i), m, element(dy, i), m,
-             accumulate or (db.dim.bd == 1 and i > 0), element(db, i), k)
-
-
 # ---- matmul: y = a b ---------------------------------------------------------
 
 cdef int matmul_dim(const Shapes* s, Dim* y) except -1:
     return product_dim(s.x[0], s.x[1], y, -2)
 
 
+cdef void matmul(const Algebra* la, const Call* c) noexcept nogil:
+    multiply(la, &c.x[0], &c.x[1], &c.y, 0)
+
+
+cdef void matmul_back(const Algebra* la, const Call* c, uint32_t i) noexcept nogil:
+    if i == 0:
+        multiply_backward_a(la, &c.x[0], &c.x[1], &c.dy, &c.dx, c.accumulate)
+    else:
+        multiply_backward_b(la, &c.x[0], &c.dy, &c.dx, c.accumulate)
+
+
 cdef void matmul_forward(const Call* c) noexcept nogil:
-    multiply(&c.x[0], &c.x[1], &c.y, 0)
+    matmul(&here, c)
 
 
 cdef void matmul_backward(const Call* c, uint32_t i) noexcept nogil:
-    if i == 0:
-        multiply_backward_a(&c.x[0], &c.x[1], &c.dy, &c.dx, c.accumulate)
-    else:
-        multiply_backward_b(&c.x[0], &c.dy, &c.dx, c.accumulate)
+    matmul_back(&here, c, i)
 
 
 cdef void matmul_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
@@ -110,7 +210,7 @@ cdef void matmul_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
         factors_of_a(&c.x[0], &c.x[1], &c.dy, f)
 
 
-MATMUL = register(b"matmul", b"a b", matmul_dim, matmul_forward, matmul_backward)
+MATMUL = product_op(b"matmul", b"a b", matmul_dim, matmul_forward, matmul_backward, matmul, matmul_back)
 MATMUL.unread = UNREAD_RESULT
 MATMUL.over = UNREAD_ODD
 results[MATMUL.id] = "scores"
@@ -120,7 +220,6 @@ MATMUL.rule[0] = SHARE
 MATMUL.columns = True
 MATMUL.ragged = True
 MATMUL.joins = True
-MATMUL.assigns = True
 MATMUL.factors = matmul_factors
 MATMUL.role = PRODUCT
 
@@ -162,65 +261,32 @@ cdef int affine_transform_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef void copy_bias(void* job, size_t first, size_t end) noexcept nogil:
-    """Set some batch elements of the result to b, repeated for all columns."""
-    cdef const Call* c = <const Call*>job
-    cdef const Tensor* b = &c.x[0]
-    cdef size_t m = rows_of(&c.y.dim), n = cols_of(&c.y.dim), i
-    for i in range(first, end):
-        if cols_of(&b.dim) == n:
-            memcpy(element(&c.y, <uint32_t>i), element(b, <uint32_t>i), m * n * sizeof(float))
-        else:
-            K.repeat(m, n, element(b, <uint32_t>i), element(&c.y, <uint32_t>i))
+cdef void affine(const Algebra* la, const Call* c) noexcept nogil:
+    add_products(la, c, 1 + 2 * la.begin_sum(la.on, c))
 
 
-cdef bint multiply_plus(const Tensor* a, const Tensor* b, const Tensor* old, const Tensor* y) noexcept nogil:
-    """y = a b + old, if that is one product and `old` one matrix, or one column for all; False: nothing is done."""
-    cdef size_t m = rows_of(&a.dim), n = cols_of(&b.dim) * b.dim.bd, ldold = m
-    if a.dim.bd > 1 or b.dim.bd != y.dim.bd or old.list != NULL:
-        return False
-    if cols_of(&old.dim) == 1 and old.dim.bd == 1:
-        ldold = 0
-    elif cols_of(&old.dim) * old.dim.bd != n or old.dim.bd != b.dim.bd:
-        return False
-    product_plus(m, n, cols_of(&a.dim), a.v, a.pack, b.v, old.v, ldold, y.v)
-    return True
+cdef void add_products(const Algebra* la, const Call* c, uint32_t first) noexcept nogil:
+    """Add the products of a sum to y, from argument `first` on."""
+    cdef uint32_t i
+    for i in range(first, c.n, 2):
+        multiply(la, &c.x[i], &c.x[i + 1], &c.y, 1)
+
+
+cdef void affine_back(const Algebra* la, const Call* c, uint32_t i) noexcept nogil:
+    if i == 0:
+        la.add_to_bias(la.on, &c.dy, &c.dx, c.accumulate)
+    elif i % 2:
+        multiply_backward_a(la, &c.x[i], &c.x[i + 1], &c.dy, &c.dx, c.accumulate)
+    else:
+        multiply_backward_b(la, &c.x[i - 1], &c.dy, &c.dx, c.accumulate)
 
 
 cdef void affine_transform_forward(const Call* c) noexcept nogil:
-    cdef size_t m = rows_of(&c.y.dim), n = cols_of(&c.y.dim)
-    cdef uint32_t i, first = 1
-    if c.n > 1 and multiply_plus(&c.x[1], &c.x[2], &c.x[0], &c.y):
-        first = 3
-    else:
-        in_ranges(c.y.dim.bd, 1, m * n * ELEMENT_COST, copy_bias, <void*>c)
-    for i in range(first, c.n, 2):
-        multiply(&c.x[i], &c.x[i + 1], &c.y, 1)
+    affine(&here, c)
 
 
 cdef void affine_transform_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t m = rows_of(&c.y.dim), n = cols_of(&c.y.dim)
-    cdef uint32_t k
-    if i == 0:
-        if c.dx.list != NULL:
-            for k in range(c.y.dim.bd):
-                if cols_of(&c.dx.dim) == n:
-                    K.bias_bwd(m * n, 1, element(&c.dy, k), c.dx.list[k], c.accumulate)
-                else:
-                    K.bias_bwd(m, n, element(&c.dy, k), c.dx.list[k], c.accumulate)
-        elif cols_of(&c.dx.dim) == n and c.dx.dim.bd == c.y.dim.bd:
-            K.bias_bwd(m * n * c.y.dim.bd, 1, c.dy.v, c.dx.v, c.accumulate)
-        elif c.dx.dim.bd == 1 and cols_of(&c.dx.dim) == 1:
-            K.bias_bwd(m, n * c.y.dim.bd, c.dy.v, c.dx.v, c.accumulate)
-        elif c.dx.dim.bd == 1:
-            K.bias_bwd(m * n, c.y.dim.bd, c.dy.v, c.dx.v, c.accumulate)
-        else:
-            for k in range(c.y.dim.bd):
-                K.bias_bwd(m, n, element(&c.dy, k), element(&c.dx, k), c.accumulate)
-    elif i % 2:
-        multiply_backward_a(&c.x[i], &c.x[i + 1], &c.dy, &c.dx, c.accumulate)
-    else:
-        multiply_backward_b(&c.x[i - 1], &c.dy, &c.dx, c.accumulate)
+    affine_back(&here, c, i)
 
 
 cdef void affine_transform_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
@@ -228,8 +294,8 @@ cdef void affine_transform_factors(const Call* c, uint32_t i, Factors* f) noexce
         factors_of_a(&c.x[i], &c.x[i + 1], &c.dy, f)
 
 
-AFFINE = register(b"affine_transform", b"b xs...", affine_transform_dim,
-                  affine_transform_forward, affine_transform_backward)
+AFFINE = product_op(b"affine_transform", b"b xs...", affine_transform_dim, affine_transform_forward,
+                    affine_transform_backward, affine, affine_back)
 AFFINE.unread = UNREAD_RESULT | UNREAD_FIRST
 AFFINE.over = UNREAD_EVEN
 results[AFFINE.id] = "scores"
@@ -238,7 +304,6 @@ AFFINE.rule[1] = SHARE
 AFFINE.columns = True
 AFFINE.one_column[0] = True
 AFFINE.joins = True
-AFFINE.assigns = True
 AFFINE.factors = affine_transform_factors
 add_rewrite("sums", sums_of_products, AFFINE)
 

@@ -10,10 +10,11 @@ from dynet_cy.graph.making cimport apply, apply1, apply2, apply2_for, apply2x, e
 from dynet_cy.graph.origin cimport describe_dim
 from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K, DY_BINARY_add
-from dynet_cy.kernels.product cimport gemm
 from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.elementwise cimport BINARY, operand
-from dynet_cy.ops.linalg cimport AFFINE, MATMUL, multiply, multiply_backward_a, multiply_backward_b
+from dynet_cy.ops.linalg cimport (
+    AFFINE, MATMUL, Algebra, here, multiply, multiply_backward_a, multiply_backward_b, product_op,
+)
 from dynet_cy.ops.registry cimport SHARE, UNREAD, UNREAD_ARGUMENTS, UNREAD_RESULT, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.linalg import dot_product
@@ -45,37 +46,39 @@ cdef int contract_dim(const Shapes* s, Dim* z) except -1:
     return 0
 
 
-cdef inline Tensor as_matrix(const Tensor* x, size_t cols) noexcept nogil:
-    """x with all axes but the last as one, where the last has `cols` elements."""
+cdef inline Tensor as_matrix(const Tensor* x, const Call* c, size_t cols) noexcept nogil:
+    """x with the first two axes of the result as one."""
     cdef Tensor m = x[0]
-    m.dim.d[0] = <uint32_t>(size_of(&x.dim) // cols) if cols else 0
+    m.dim.d[0] = <uint32_t>size_of(&c.y.dim)
     m.dim.d[1] = <uint32_t>cols
     m.dim.nd = 2
     return m
 
 
+cdef void contract(const Algebra* la, const Call* c) noexcept nogil:
+    cdef Tensor x = as_matrix(&c.x[0], c, rows_of(&c.x[1].dim)), z = as_matrix(&c.y, c, 1)
+    multiply(la, &x, &c.x[1], &z, 0)
+
+
+cdef void contract_back(const Algebra* la, const Call* c, uint32_t i) noexcept nogil:
+    cdef Tensor dz = as_matrix(&c.dy, c, 1), x = as_matrix(&c.x[0] if i else &c.dx, c, rows_of(&c.x[1].dim))
+    if i == 0:
+        multiply_backward_a(la, &c.x[0], &c.x[1], &dz, &x, c.accumulate)
+    else:
+        multiply_backward_b(la, &x, &dz, &c.dx, c.accumulate)
+
+
 cdef void contract_forward(const Call* c) noexcept nogil:
-    cdef Tensor x = as_matrix(&c.x[0], rows_of(&c.x[1].dim))
-    cdef Tensor z = as_matrix(&c.y, 1)
-    x.dim.d[0] = z.dim.d[0]                 # also if k is 0
-    multiply(&x, &c.x[1], &z, 0)
+    contract(&here, c)
 
 
 cdef void contract_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Tensor x, dz = as_matrix(&c.dy, 1)
-    if i == 0:
-        x = as_matrix(&c.dx, rows_of(&c.x[1].dim))
-        x.dim.d[0] = dz.dim.d[0]
-        multiply_backward_a(&c.x[0], &c.x[1], &dz, &x, c.accumulate)
-    else:
-        x = as_matrix(&c.x[0], rows_of(&c.x[1].dim))
-        x.dim.d[0] = dz.dim.d[0]
-        multiply_backward_b(&x, &dz, &c.dx, c.accumulate)
+    contract_back(&here, c, i)
 
 
-cdef Op* CONTRACT = register(b"contract3d_1d", b"x y", contract_dim, contract_forward, contract_backward)
+cdef Op* CONTRACT = product_op(b"contract3d_1d", b"x y", contract_dim, contract_forward, contract_backward, contract,
+                               contract_back)
 CONTRACT.rule[0] = SHARE                    # nodes with the same tensor run as one product
-CONTRACT.assigns = True
 CONTRACT.unread = UNREAD_RESULT
 
 
@@ -293,6 +296,24 @@ cdef int batched_matmul_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
+# The products of a call: `count` for each batch element, of m x k and k x n.
+cdef struct Products:
+    bint ta
+    bint tb
+    size_t m
+    size_t n
+    size_t k
+    size_t lda
+    size_t ldb
+    uint32_t axes               # beyond the first two, those of the matrices
+    size_t[5] size
+    size_t[5] a                 # stride of a along each axis, in matrices; 0: one matrix for all positions
+    size_t[5] b
+    size_t count
+    bint[2] spread              # whether an argument has fewer matrices than y
+    bint in_step                # the matrices of all batch elements are at constant strides in both arguments
+
+
 cdef Products products_of(const Call* c) noexcept nogil:
     cdef Products p
     cdef const Dim* a = &c.x[0].dim
@@ -304,6 +325,8 @@ cdef Products products_of(const Call* c) noexcept nogil:
     p.m = c.y.dim.d[0]
     p.n = c.y.dim.d[1]
     p.k = axis_of(a, 1 - p.ta)
+    p.lda = p.k if p.ta else p.m
+    p.ldb = p.n if p.tb else p.k
     p.axes = c.y.dim.nd - 2
     p.count = 1
     p.spread[0] = p.spread[1] = False
@@ -316,63 +339,80 @@ cdef Products products_of(const Call* c) noexcept nogil:
         at_a *= axis_of(a, i + 2)
         at_b *= axis_of(b, i + 2)
         p.count *= p.size[i]
+    p.in_step = not (p.spread[0] or p.spread[1]) and a.bd == c.y.dim.bd and b.bd == c.y.dim.bd
     return p
 
 
 cdef void nth_product(const Products* p, size_t i, size_t* a, size_t* b) noexcept nogil:
+    """Where the matrices of product i are in the two arguments, in floats."""
     cdef uint32_t k
     a[0] = b[0] = 0
     for k in range(p.axes):
-        a[0] += i % p.size[k] * p.a[k]
-        b[0] += i % p.size[k] * p.b[k]
+        a[0] += i % p.size[k] * p.a[k] * p.m * p.k
+        b[0] += i % p.size[k] * p.b[k] * p.k * p.n
         i //= p.size[k]
 
 
-cdef void batched_matmul_forward(const Call* c) noexcept nogil:
+cdef void batched_matmul(const Algebra* la, const Call* c) noexcept nogil:
     cdef Products p = products_of(c)
     cdef size_t i, a, b
     cdef uint32_t e
+    if p.in_step:
+        la.gemm(la.on, p.ta, p.tb, p.m, p.n, p.k, 1, c.x[0].v, p.lda, p.m * p.k, c.x[1].v, p.ldb, p.k * p.n, 0, c.y.v,
+                p.m, p.m * p.n, p.count * c.y.dim.bd)
+        return
     for e in range(c.y.dim.bd):
         for i in range(p.count):
             nth_product(&p, i, &a, &b)
-            gemm(p.ta, p.tb, p.m, p.n, p.k, 1, element(&c.x[0], e) + a * p.m * p.k, p.k if p.ta else p.m,
-                 element(&c.x[1], e) + b * p.k * p.n, p.n if p.tb else p.k, 0,
-                 element(&c.y, e) + i * p.m * p.n, p.m)
+            la.gemm(la.on, p.ta, p.tb, p.m, p.n, p.k, 1, element(&c.x[0], e) + a, p.lda, 0,
+                    element(&c.x[1], e) + b, p.ldb, 0, 0, element(&c.y, e) + i * p.m * p.n, p.m, 0, 1)
 
 
-cdef void batched_matmul_backward(const Call* c, uint32_t side) noexcept nogil:
+cdef void batched_back(const Algebra* la, const Products* p, uint32_t side, const float* a, const float* b,
+                       const float* dy, float beta, float* dx, size_t count) noexcept nogil:
+    """The gradients of one argument of `count` products, whose matrices follow each other."""
+    cdef size_t step_a = p.m * p.k, step_b = p.k * p.n, step_y = p.m * p.n
+    if side == 0 and not p.ta:
+        la.gemm(la.on, False, not p.tb, p.m, p.k, p.n, 1, dy, p.m, step_y, b, p.ldb, step_b, beta, dx, p.m, step_a,
+                count)
+    elif side == 0:
+        la.gemm(la.on, p.tb, True, p.k, p.m, p.n, 1, b, p.ldb, step_b, dy, p.m, step_y, beta, dx, p.k, step_a, count)
+    elif not p.tb:
+        la.gemm(la.on, not p.ta, False, p.k, p.n, p.m, 1, a, p.lda, step_a, dy, p.m, step_y, beta, dx, p.k, step_b,
+                count)
+    else:
+        la.gemm(la.on, True, p.ta, p.n, p.k, p.m, 1, dy, p.m, step_y, a, p.lda, step_a, beta, dx, p.n, step_b, count)
+
+
+cdef void batched_matmul_back(const Algebra* la, const Call* c, uint32_t side) noexcept nogil:
     cdef Products p = products_of(c)
-    cdef size_t i, at_a, at_b
-    cdef const float* a
-    cdef const float* b
-    cdef const float* dy
-    cdef float* dx
+    cdef size_t i, a, b
     cdef uint32_t e
     cdef float beta = c.accumulate
+    if p.in_step:
+        batched_back(la, &p, side, c.x[0].v, c.x[1].v, c.dy.v, beta, c.dx.v, p.count * c.y.dim.bd)
+        return
     if not c.accumulate and (p.spread[side] or c.dx.dim.bd < c.y.dim.bd):
-        K.fill(size_of(&c.dx.dim) * c.dx.dim.bd, 0, c.dx.v)
+        la.zero(la.on, size_of(&c.dx.dim) * c.dx.dim.bd, c.dx.v)
         beta = 1
     for e in range(c.y.dim.bd):
         for i in range(p.count):
-            nth_product(&p, i, &at_a, &at_b)
-            a = element(&c.x[0], e) + at_a * p.m * p.k
-            b = element(&c.x[1], e) + at_b * p.k * p.n
-            dy = element(&c.dy, e) + i * p.m * p.n
-            dx = element(&c.dx, e) + (at_b * p.k * p.n if side else at_a * p.m * p.k)
-            if side == 0 and not p.ta:
-                gemm(False, not p.tb, p.m, p.k, p.n, 1, dy, p.m, b, p.n if p.tb else p.k, beta, dx, p.m)
-            elif side == 0:
-                gemm(p.tb, True, p.k, p.m, p.n, 1, b, p.n if p.tb else p.k, dy, p.m, beta, dx, p.k)
-            elif not p.tb:
-                gemm(not p.ta, False, p.k, p.n, p.m, 1, a, p.k if p.ta else p.m, dy, p.m, beta, dx, p.k)
-            else:
-                gemm(True, p.ta, p.n, p.k, p.m, 1, dy, p.m, a, p.k if p.ta else p.m, beta, dx, p.n)
+            nth_product(&p, i, &a, &b)
+            batched_back(la, &p, side, element(&c.x[0], e) + a, element(&c.x[1], e) + b,
+                         element(&c.dy, e) + i * p.m * p.n, beta, element(&c.dx, e) + (b if side else a), 1)
 
 
-BATCHED_MATMUL = register(b"batched_matmul", b"a b", batched_matmul_dim, batched_matmul_forward,
-                          batched_matmul_backward)
+cdef void batched_matmul_forward(const Call* c) noexcept nogil:
+    batched_matmul(&here, c)
+
+
+cdef void batched_matmul_backward(const Call* c, uint32_t side) noexcept nogil:
+    batched_matmul_back(&here, c, side)
+
+
+cdef Op* BATCHED_MATMUL = product_op(b"batched_matmul", b"a b", batched_matmul_dim, batched_matmul_forward,
+                                     batched_matmul_backward, batched_matmul, batched_matmul_back)
 BATCHED_MATMUL.unread = UNREAD_RESULT
-BATCHED_MATMUL.assigns = True
 BATCHED_MATMUL.ragged = True
 
 
@@ -517,22 +557,25 @@ cdef void inverse_forward(const Call* c) noexcept nogil:
             K.fill(size, NAN, element(&c.y, b))
 
 
-cdef void inverse_backward(const Call* c, uint32_t i) noexcept nogil:
+cdef void inverse_back(const Algebra* la, const Call* c, uint32_t i) noexcept nogil:
     """dx = - y' dy y'."""
-    cdef size_t n = rows_of(&c.y.dim)
-    cdef uint32_t b
-    for b in range(c.y.dim.bd):
-        gemm(1, 0, n, n, n, 1, element(&c.y, b), n, element(&c.dy, b), n, 0, c.work, n)
-        gemm(0, 1, n, n, n, -1, c.work, n, element(&c.y, b), n, 1, element(&c.dx, b), n)
+    cdef size_t n = rows_of(&c.y.dim), size = n * n, batch = c.y.dim.bd
+    la.gemm(la.on, 1, 0, n, n, n, 1, c.y.v, n, size, c.dy.v, n, size, 0, c.work, n, size, batch)
+    la.gemm(la.on, 0, 1, n, n, n, -1, c.work, n, size, c.y.v, n, size, c.accumulate, c.dx.v, n, c.dx.bstride, batch)
+
+
+cdef void inverse_backward(const Call* c, uint32_t i) noexcept nogil:
+    inverse_back(&here, c, i)
 
 
 cdef size_t inverse_work(const Call* c, int i) noexcept nogil:
     cdef size_t n = rows_of(&c.y.dim)
-    return n + n * BLOCK if i < 0 else n * n
+    return n + n * BLOCK if i < 0 else n * n * c.y.dim.bd
 
 
 cdef Op* INVERSE = register(b"inverse", b"x", inverse_dim, inverse_forward, inverse_backward)
 INVERSE.unread = UNREAD_ARGUMENTS
+INVERSE.assigns = True
 INVERSE.work = inverse_work
 
 

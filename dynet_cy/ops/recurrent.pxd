@@ -2,7 +2,9 @@
 
 from libc.stdint cimport uint32_t
 
+from dynet_cy.core.tensor cimport Call, Tensor
 from dynet_cy.graph.structs cimport Extra, Graph
+from dynet_cy.ops.linalg cimport Algebra
 from dynet_cy.ops.registry cimport Op
 
 
@@ -13,6 +15,10 @@ from dynet_cy.ops.registry cimport Op
 cdef Op* PROJECTED
 cdef Op* CELL
 cdef Op* OUTPUT
+
+# Gates on any device: add the products of the inputs to the sums; the gradient of an argument from that of the sums.
+cdef void add_inputs(const Algebra* la, const Call* c) noexcept nogil
+cdef void gates_back(const Algebra* la, const Call* c, const Tensor* dsums, uint32_t i) noexcept nogil
 
 
 # ==== gated =======================================================================================

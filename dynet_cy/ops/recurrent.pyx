@@ -18,8 +18,8 @@ from dynet_cy.kernels.product cimport ELEMENT_COST, in_ranges
 from dynet_cy.ops.elementwise cimport BINARY, UNARY
 from dynet_cy.ops.inputs cimport whole
 from dynet_cy.ops.linalg cimport (
-    AFFINE, affine_transform_backward, affine_transform_dim, affine_transform_factors, affine_transform_forward,
-    factors_of_a, multiply, multiply_backward_a, multiply_backward_b, multiply_plus,
+    AFFINE, Algebra, affine, affine_back, affine_transform_dim, affine_transform_factors, factors_of_a, here, multiply,
+    multiply_backward_a, multiply_backward_b,
 )
 from dynet_cy.ops.registry cimport (
     FLAT, LIST, SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_RESULT, Backward, Factors, Forward, Op, Shapes, op_at,
@@ -80,6 +80,36 @@ cdef inline Tensor block_of(const Tensor* w, const Tensor* x, size_t offset) noe
     return part
 
 
+cdef void add_inputs(const Algebra* la, const Call* c) noexcept nogil:
+    cdef size_t offset = 0
+    cdef uint32_t i
+    cdef Tensor part
+    for i in range(3, c.n, 2):
+        part = block_of(&c.x[i], &c.x[i + 1], offset)
+        multiply(la, &part, &c.x[i + 1], &c.y, 1)
+        offset += rows_of(&c.x[i + 1].dim)
+
+
+cdef void gates_back(const Algebra* la, const Call* c, const Tensor* dsums, uint32_t i) noexcept nogil:
+    cdef Tensor part
+    cdef bint accumulate = c.accumulate
+    if i == 0:
+        la.add_to_bias(la.on, dsums, &c.dx, accumulate)
+    elif i == 1:
+        multiply_backward_a(la, &c.x[1], &c.x[2], dsums, &c.dx, accumulate)
+    elif i == 2:
+        multiply_backward_b(la, &c.x[1], dsums, &c.dx, accumulate)
+    elif i % 2:
+        if c.n > 5 and not accumulate:          # the columns of other inputs get no gradient here
+            la.zero(la.on, total_of(&c.dx.dim), c.dx.v)
+            accumulate = True
+        part = block_of(&c.dx, &c.x[i + 1], c.before)
+        multiply_backward_a(la, &c.x[i], &c.x[i + 1], dsums, &part, accumulate)
+    else:
+        part = block_of(&c.x[i - 1], &c.x[i], c.before)
+        multiply_backward_b(la, &part, dsums, &c.dx, accumulate)
+
+
 cdef void activate(void* job, size_t first, size_t end) noexcept nogil:
     """Turn the sums of some batch elements into gates."""
     cdef const Call* c = <const Call*>job
@@ -88,20 +118,12 @@ cdef void activate(void* job, size_t first, size_t end) noexcept nogil:
 
 
 cdef void gates_forward(const Call* c) noexcept nogil:
-    cdef size_t m = rows_of(&c.y.dim), offset = 0
-    cdef uint32_t i
-    cdef Tensor part
-    if not multiply_plus(&c.x[1], &c.x[2], &c.x[0], &c.y):
-        for i in range(c.y.dim.bd):
-            memcpy(element(&c.y, i), element(&c.x[0], i), m * sizeof(float))
-        multiply(&c.x[1], &c.x[2], &c.y, 1)
-    for i in range(3, c.n, 2):
-        part = block_of(&c.x[i], &c.x[i + 1], offset)
-        multiply(&part, &c.x[i + 1], &c.y, 1)
-        offset += rows_of(&c.x[i + 1].dim)
+    if not here.begin_sum(NULL, c):
+        multiply(&here, &c.x[1], &c.x[2], &c.y, 1)
+    add_inputs(&here, c)
     if c.attrs[0].f != 0:
         add_weight_noise(c)
-    in_ranges(c.y.dim.bd, 1, m * GATE_COST, activate, <void*>c)
+    in_ranges(c.y.dim.bd, 1, rows_of(&c.y.dim) * GATE_COST, activate, <void*>c)
 
 
 cdef double noise_scale(const Call* c, uint32_t b) noexcept nogil:
@@ -158,34 +180,9 @@ cdef void gates_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
 
 
 cdef void gates_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t m = rows_of(&c.y.dim)
-    cdef uint32_t k
-    cdef Tensor dpre = gradient_of_sums(c), part
-    cdef bint accumulate = c.accumulate
-    if i == 0:
-        if c.dx.list != NULL:
-            for k in range(c.y.dim.bd):
-                K.bias_bwd(m, 1, element(&dpre, k), c.dx.list[k], accumulate)
-        elif c.dx.dim.bd == c.y.dim.bd:
-            K.bias_bwd(m * c.y.dim.bd, 1, dpre.v, c.dx.v, accumulate)
-        else:
-            K.bias_bwd(m, c.y.dim.bd, dpre.v, c.dx.v, accumulate)
-        return
-    if i == 1:
-        multiply_backward_a(&c.x[1], &c.x[2], &dpre, &c.dx, accumulate)
-        return
-    if i == 2:
-        multiply_backward_b(&c.x[1], &dpre, &c.dx, accumulate)
-    elif i % 2:
-        if c.n > 5 and not accumulate:          # the columns of other inputs get no gradient here
-            K.fill(total_of(&c.dx.dim), 0, c.dx.v)
-            accumulate = True
-        part = block_of(&c.dx, &c.x[i + 1], c.before)
-        multiply_backward_a(&c.x[i], &c.x[i + 1], &dpre, &part, accumulate)
-    else:
-        part = block_of(&c.x[i - 1], &c.x[i], c.before)
-        multiply_backward_b(&part, &dpre, &c.dx, accumulate)
-    if i % 2 == 0 and c.attrs[0].f != 0:
+    cdef Tensor dpre = gradient_of_sums(c)
+    gates_back(&here, c, &dpre, i)
+    if i and i % 2 == 0 and c.attrs[0].f != 0:
         weight_noise_backward(c, i, &dpre)
 
 
@@ -561,7 +558,7 @@ cdef Runs runs_of(const Call* c) noexcept nogil:
 cdef void gated_forward(const Call* c) noexcept nogil:
     cdef Runs r = runs_of(c)
     cdef float* y = c.y.v
-    affine_transform_forward(c)
+    affine(&here, c)
     for _ in range(r.n):
         K.unary_fwd[<int>DY_UNARY_logistic](r.first, y, 0, 0, y)
         y += r.first
@@ -601,7 +598,7 @@ cdef Call before_activation(const Call* c) noexcept nogil:
 
 cdef void gated_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef Call sums = before_activation(c)
-    affine_transform_backward(&sums, i)
+    affine_back(&here, &sums, i)
 
 
 cdef void gated_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
