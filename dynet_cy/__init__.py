@@ -16,7 +16,7 @@ import typing as _typing
 import dynet_cy._built  # first: says what is wrong where the others would fail without a reason
 import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # type: ignore[import-not-found]  # noqa: F401 - puts the executor in place
-from dynet_cy import data, functions, nn, onnx, parallel
+from dynet_cy import data, functions, nn, parallel
 from dynet_cy._version import __version__
 from dynet_cy.config import DynetParams, init, init_from_params
 from dynet_cy.core.devices import HAVE_CUDA, DeviceInfo, available_devices, get_device_info
@@ -139,8 +139,9 @@ from dynet_cy.train import (
 # end of packages
 
 if _typing.TYPE_CHECKING:
-    from dynet_cy import pretrained
-else:  # so that programs without it begin sooner
+    from dynet_cy import onnx, pretrained
+else:  # so that programs without them begin sooner
+    onnx = _later("dynet_cy.onnx")
     pretrained = _later("dynet_cy.pretrained")
 
 # DyNet's other names.

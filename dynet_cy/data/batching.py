@@ -19,18 +19,20 @@ import zlib
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Callable, Generic, Protocol, TypeVar, Union, cast, overload
+from typing import TYPE_CHECKING, Any, Callable, Generic, Protocol, TypeVar, Union, cast, overload
 
 import numpy as np
 
 from dynet_cy.core.items import check_items
-from dynet_cy.data.readers import Readers
 from dynet_cy.files.schema import COUNT, FLAG, TEXT, WHOLE, check, maybe, record
 from dynet_cy.functions.arguments import known_arguments
 from dynet_cy.parallel.data import UNEVEN, check_same, order_of_epoch, outline
 from dynet_cy.parallel.runtime import current
 from dynet_cy.parallel.trainer import end_share
 from dynet_cy.train.trainer import updates_made
+
+if TYPE_CHECKING:
+    from dynet_cy.data.readers import Readers
 
 __all__ = ["Batches", "batches", "hold_out", "map_batches"]
 
@@ -244,6 +246,8 @@ class Batches(Generic[T]):
         if self._processes:
             if self._readers is None or not self._readers.alive:
                 data = self._data if self._by_number else None
+                from dynet_cy.data.readers import Readers  # loads multiprocessing, which programs without it go without
+
                 self._readers = Readers(data, self._collate, self._processes)
             loaded = self._readers.load(turns, self._prefetch or 2 * self._processes)
         elif self._prefetch:

@@ -18,7 +18,7 @@ from typing import Any
 
 from dynet_cy.graph.structs import set_place
 
-__all__ = ["FORMER", "PRIVATE", "PUBLIC", "begin", "name_by"]
+__all__ = ["FORMER", "LATER", "PRIVATE", "PUBLIC", "begin", "name_all", "name_by"]
 
 # The modules with public names, each of which is named by the first one that has it.
 PUBLIC = tuple(
@@ -36,6 +36,9 @@ PUBLIC = tuple(
         ".loggers",
     )
 )
+
+# Those that are loaded with the first use (core/later.py), and then name what they have.
+LATER = ("dynet_cy.onnx",)
 
 # What pickles of public objects name besides: by its name in the package, the module and its name there.
 PRIVATE = {
@@ -112,11 +115,17 @@ def name_by(place: str, named: Mapping[str, Any], own: Iterable[str] = ()) -> No
             x.__module__ = place
 
 
+def name_all(place: str) -> None:
+    """Let pickles name all that a public module has by it, unless an earlier one does."""
+    module = sys.modules[place]
+    name_by(place, {name: getattr(module, name) for name in module.__all__}, PUBLIC[: PUBLIC.index(place)])
+
+
 def begin() -> None:
     """Name all public functions and classes by public modules, and let former places lead there."""
-    for i, place in enumerate(PUBLIC):
-        module = sys.modules[place]
-        name_by(place, {name: getattr(module, name) for name in module.__all__}, PUBLIC[:i])
+    for place in PUBLIC:
+        if place not in LATER:
+            name_all(place)
     package = sys.modules["dynet_cy"]
     for name, (home, there) in PRIVATE.items():
         x = getattr(sys.modules[f"dynet_cy.{home}"], there)
@@ -126,6 +135,8 @@ def begin() -> None:
     name_by("dynet_cy", {name: getattr(package, name) for name in PRIVATE})
     for former in FORMER:
         above, _, name = former.rpartition(".")
+        if above in LATER:  # whose modules have kept their names
+            continue
         if former not in sys.modules and name in vars(sys.modules.get(above, object)):
             # Its import would replace what is public under this name, such as the function `checkpoint`.
             sys.modules[former] = ModuleType(former)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels: loops over floats for this machine's instruction set, their precision, and random numbers for the host."""
 
-import secrets
+import os
 
 import numpy as np
 
@@ -110,7 +110,7 @@ cdef uint32_t HOST_STREAM = 0xFFFFFFFFu
 
 def random_bits() -> int:
     """An unpredictable number, for a seed."""
-    return secrets.randbits(32)
+    return int.from_bytes(os.urandom(4), "little")
 
 
 cdef Number _seed = <uint64_t>random_bits()

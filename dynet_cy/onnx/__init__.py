@@ -5,6 +5,7 @@ positions), tracing (running the function at several sizes), writer (the graph u
 table), then a module of converters for each kind of operation, and exporting.
 """
 
+from dynet_cy.files.places import name_all
 from dynet_cy.onnx import (  # noqa: F401 - they fill the table
     attention,
     convolutions,
@@ -19,3 +20,5 @@ from dynet_cy.onnx.exporting import export
 from dynet_cy.onnx.inputs import Each, Floats, Indices
 
 __all__ = ["Each", "ExportError", "Floats", "Indices", "export"]
+
+name_all(__name__)
