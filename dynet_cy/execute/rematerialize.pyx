@@ -62,7 +62,8 @@ cdef bint drops_values(const Walk* w) noexcept nogil:
 cdef struct Lifetimes:
     uint32_t begin, n_batches       # of the plan
     bint transient                  # some are transient
-    uint32_t stretch                # the first stretch; NO_STRETCH: there is none
+    bint searched                   # stretches were searched for
+    uint32_t stretch                # the first of them; NO_STRETCH: there is none
     size_t top                      # of the arena in which transient values lie, before they do
     size_t[8] needed                # MOST_DEPTH: of rooms, by earlier passes
 
@@ -95,7 +96,7 @@ cdef void plan_lifetimes(Walk* w, Lifetimes* x, uint32_t n_batches, const uint32
     cdef size_t block = 0, along = 0
     x.begin = w.first = g.n_batches
     x.n_batches = n_batches
-    x.transient = False
+    x.transient = x.searched = False
     x.stretch = NO_STRETCH
     x.top = g.grads.top
     note_rooms(g, x.needed)
@@ -109,22 +110,25 @@ cdef void plan_lifetimes(Walk* w, Lifetimes* x, uint32_t n_batches, const uint32
     if x.transient:
         open_transient(g, x.n_batches, block)
     elif may_drop(g):
+        x.searched = True
         x.stretch = plan_stretches(g, &x.n_batches, targets, n, along, &x.transient)
-        pack_for_narrow(g.missing != 0)
-        if is_limited(g) and w.at_once:
-            arena_trim(&g.scratch, SIZE_MAX)    # the plan took more than the pass will
 
 
 cdef int open_lifetimes(Walk* w, const Lifetimes* x) noexcept nogil:
     """Before a plan runs: check its lifetimes, note what may change until values are computed again, make room."""
     cdef Graph* g = w.g
     cdef uint32_t b
-    if not (x.transient or x.stretch != NO_STRETCH or g.may_donate):
-        return 0
+    cdef bint lasts = not (x.transient or x.stretch != NO_STRETCH or g.may_donate)
     if x.transient and not w.at_once:
         w.device.note_memory(w)
-    if verify_plan(w, x.n_batches):
+    if not lasts and verify_plan(w, x.n_batches):
         return -1
+    if x.searched:
+        pack_for_narrow(g.missing != 0)
+    if x.searched and is_limited(g) and w.at_once:
+        arena_trim(&g.scratch, SIZE_MAX)        # the plan took more than the pass will
+    if lasts:
+        return 0
     for b in range(x.begin, x.begin + x.n_batches):
         if (batches_of(g)[b].level == TRANSIENT or batches_of(g)[b].donation) and note_reads_of(w, &batches_of(g)[b]):
             return -1
