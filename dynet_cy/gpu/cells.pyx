@@ -435,6 +435,26 @@ cdef int pass_apart(Walk* w, uint32_t node, const Node* c, CellBackward* x) noex
     return 0
 
 
+cdef int place_before(Walk* w, const Batch* batch, uint32_t node, const Node* c, BatchAddress* place,
+                      CellBackward* x) noexcept nogil:
+    """Say where a cell writes the gradient of the state before, if that needs one."""
+    cdef Pass* s = <Pass*>w
+    cdef const Node* before = &nodes_of(w.g)[node]
+    cdef uint8_t* state = &state_of(w.g)[node]
+    cdef bint first = s.cell_of[node] != batch.cell     # of the elements of this cell that have this state
+    s.cell_of[node] = batch.cell
+    x.dbefore = NULL
+    x.acc = False
+    if not state[0] & NEEDS_GRAD:
+        return 0
+    if before.val == NULL or before.dim.bd != c.dim.bd or not first:
+        return pass_apart(w, node, c, x)
+    x.dbefore = gradient_there(s, place, before)
+    x.acc = (state[0] & LIVE) != 0
+    state[0] |= LIVE
+    return 0 if x.dbefore != NULL else -1
+
+
 cdef inline void mark_live(const Graph* g, uint32_t node) noexcept nogil:
     if state_of(g)[node] & NEEDS_GRAD:
         state_of(g)[node] |= LIVE
@@ -503,19 +523,8 @@ cdef int list_cells_back(Walk* w, const Batch* batch) noexcept nogil:
             return -1
         one.has_dc = is_live(g, of_c)
         one.has_dgates = (state[of_gates] & LIVE) != 0
-        one.dbefore = NULL
-        one.acc = False
-        if not state[of_before] & NEEDS_GRAD:
-            pass
-        elif before.val != NULL and before.dim.bd == c.dim.bd and s.cell_of[of_before] != batch.cell:
-            one.dbefore = gradient_there(s, &grad[2], before)
-            if one.dbefore == NULL:
-                return -1
-            one.acc = (state[of_before] & LIVE) != 0
-            state[of_before] |= LIVE
-        elif pass_apart(w, of_before, c, &one):
+        if place_before(w, batch, of_before, c, &grad[2], &one):
             return -1
-        s.cell_of[of_before] = batch.cell
         x = write_lines(x, &one, h, stride_of(before))
         dy += size * h.dim.bd
         mark_live(g, of_c)
