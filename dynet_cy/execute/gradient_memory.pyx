@@ -86,6 +86,6 @@ cdef void lend(Graph* g, Lending* lending, char* p, size_t bytes, const Addition
 
 
 cdef void donate_values(Graph* g, Lending* lending, Batch* batch, const Addition* reader) noexcept nogil:
-    if batch.bytes >= least_donated and is_donatable(batch) and n_holes(&g.donated) < MOST_PIECES:
+    if batch.bytes >= least_donated and is_donatable(batch) and n_holes(&g.free_values) < MOST_PIECES:
         donate(g, batch)
         give_back(g, lending, batch.y, batch.bytes, reader)

@@ -24,12 +24,12 @@ from dynet_cy.core.threads cimport Number, add_to, now
 from dynet_cy.execute.accumulation cimport finish_background
 from dynet_cy.execute.gradients cimport run_backward
 from dynet_cy.execute.walk cimport (
-    MOST_TOGETHER, Draws, arrange, assign_values, claim_batch, clear_call, is_divided, lay_items, run_again,
+    MOST_TOGETHER, arrange, assign_values, claim_batch, clear_call, is_divided, lay_items, run_again,
     run_planned_at_once, settle,
 )
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, FLATTENED, MOST_DEPTH, NO_STRETCH, ONE, STACKED, TILES, Batch, Node, Read, Room, Stretch, args_of,
-    batches_of, drop_stretch, evict, n_stretches, nodes_of, order_of, part_gradients, state_of, stretches_of,
+    COLUMNS, COMPUTED, FLATTENED, MOST_DEPTH, NO_STRETCH, ONE, STACKED, TILES, Batch, Draws, Node, Read, Room, Stretch,
+    args_of, batches_of, drop_stretch, evict, n_stretches, nodes_of, order_of, part_gradients, state_of, stretches_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
 from dynet_cy.memory.storage cimport Param
@@ -86,8 +86,7 @@ cdef int run_to(Walk* w, uint32_t end, uint32_t number, bint stays) noexcept nog
         if ended:
             return ended
         s.scratch = g.scratch.top
-        s.seed = w.draws.seed
-        s.stream = w.draws.stream
+        s.draws = w.draws
         s.resident = True
         ended = run_to(w, s.end, s.child, stays and s.next == NO_STRETCH)
         if ended:
@@ -275,8 +274,7 @@ cdef int run_stretch_again(Walk* w, uint32_t number, uint32_t end) noexcept nogi
     cdef uint64_t begun = now()
     cdef int failed
     s.scratch = w.g.scratch.top
-    w.draws.seed = s.seed
-    w.draws.stream = s.stream
+    w.draws = s.draws
     failed = run_inside(w, number, end, s.depth)
     w.draws = draws
     s.scratch_end = w.g.scratch.top

@@ -24,11 +24,11 @@ from dynet_cy.execute.recompute cimport (
     check_batch, close_stretches, count_again, drop_failed, may_drop, note_reads_of, note_rooms, open_stretches, run_to,
 )
 from dynet_cy.execute.walk cimport (
-    Draws, assign_values, is_divided, most_along, run_again, run_planned_at_once, verify_plan,
+    assign_values, is_divided, most_along, run_again, run_planned_at_once, verify_plan,
 )
 from dynet_cy.graph.structs cimport (
     COMPUTED, DONATED, FOR_NOW, IN_ORDER, NO_BATCH, NO_STRETCH, REMATERIALIZING, SENT, SPARED, TRANSIENT, VIEWS, Batch,
-    Graph, Node, Stretch, args_of, batches_of, drop_transient, held_of, home_of, is_dropped, nodes_of, order_of,
+    Draws, Graph, Node, Stretch, args_of, batches_of, drop_transient, held_of, home_of, is_dropped, nodes_of, order_of,
     part_gradients, state_of, stretches_of,
 )
 from dynet_cy.kernels.product cimport note_caller, pack_for_narrow
@@ -351,8 +351,7 @@ cdef void draw_as_before(Walk* w, uint32_t number) noexcept nogil:
     while x != NO_STRETCH:
         s = &stretches_of(w.g)[x]
         if s.first <= number < s.end:
-            w.draws.seed = s.seed
-            w.draws.stream = s.stream
+            w.draws = s.draws
         x = s.before if s.first > number else NO_STRETCH
 
 

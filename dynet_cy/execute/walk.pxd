@@ -7,7 +7,7 @@ from dynet_cy.core.threads cimport Interrupts
 from dynet_cy.execute.accumulation cimport Addition, Background, Journal
 from dynet_cy.execute.gradient_memory cimport Lending, gradient_for
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, EACH, FLATTENED, NO_BATCH, ONE, STACKED, TILES, VIEWS, WANTED, Batch, Graph, Node, args_of,
+    COLUMNS, COMPUTED, EACH, FLATTENED, NO_BATCH, ONE, STACKED, TILES, VIEWS, WANTED, Batch, Draws, Graph, Node, args_of,
     batches_of, begin_gradients, claim_level, claim_values, items_of, nodes_of, order_of, state_of, value_of,
 )
 from dynet_cy.memory.arena cimport Arena, arena_alloc
@@ -117,11 +117,6 @@ cdef struct Copies:
     size_t begin                    # where they begin in the scratch arena
     bint lasting                    # one of them may not be made again: it contains the value of a parameter
     bint own                        # backward: those of the batch that runs are for this one call only
-
-# The random numbers that ops draw.
-cdef struct Draws:
-    uint64_t seed
-    uint64_t stream
 
 cdef struct Walk
 

@@ -791,9 +791,9 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
         give_back_all(g)
     if g.forward_only:
         # Allocate the list of holes now: when memory is short, free memory must still be recorded.
-        if array_push(&g.holes, 1) == NULL:
+        if array_push(&g.free_values, 1) == NULL:
             return False
-        array_rewind(&g.holes, 0)
+        array_rewind(&g.free_values, 0)
     return True
 
 

@@ -63,7 +63,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
     # end of functions
     enum:
         FORMS "DY_FORMS"                            # how many: the size of an array
-    # derived: structs of Node, Laid, Batch, Absorbed, Region, Stretch, Room, Read, Assumed, Graph
+    # derived: structs of Node, Laid, Batch, Absorbed, Region, Draws, Stretch, Room, Read, Assumed, Graph
     ctypedef struct Node "dy_node":
         uint32_t op
         uint32_t item_count
@@ -116,6 +116,10 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t first
         uint32_t end
 
+    ctypedef struct Draws "dy_draws":
+        uint64_t seed
+        uint64_t stream
+
     ctypedef struct Stretch "dy_stretch":
         uint32_t first
         uint32_t end
@@ -127,8 +131,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint8_t resident
         size_t scratch
         size_t scratch_end
-        uint64_t seed
-        uint64_t stream
+        Draws draws
 
     ctypedef struct Room "dy_room":
         char* p
@@ -157,15 +160,14 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Array batches
         Array uses
         Array held
-        Array holes
         Array absorbed
         Array devices
         Array origins
         Array regions
         Array stretches
         Array reads
-        Array gaps
-        Array donated
+        Array free_values
+        Array free_gradients
         Arena arenas[4]
         Arena values
         Arena grads

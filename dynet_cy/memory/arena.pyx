@@ -22,8 +22,8 @@ cdef extern from "pages.h" nogil:
     int MACHINE "DY_MACHINE"
     int SYSTEM "DY_SYSTEM"
     # end of constants
-    # derived: structs of Refusal
-    ctypedef struct Refusal "dy_refusal":
+    # derived: structs of Refusal = dy_memory_refusal
+    ctypedef struct Refusal "dy_memory_refusal":
         int why
         size_t needed
         size_t left

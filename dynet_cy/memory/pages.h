@@ -17,10 +17,10 @@ enum { DY_LIMIT, DY_PART, DY_MACHINE, DY_SYSTEM };
 typedef struct {
     int why;
     size_t needed, left, limit;
-} dy_refusal;
+} dy_memory_refusal;
 
-static _Thread_local dy_refusal dy_refused;
-static inline dy_refusal *dy_last_refusal(void) { return &dy_refused; }
+static _Thread_local dy_memory_refusal dy_memory_refused;
+static inline dy_memory_refusal *dy_last_refusal(void) { return &dy_memory_refused; }
 
 /* A mapping of another size, perhaps at another address; MAP_FAILED if there is no memory. */
 static inline void *dy_remap(void *p, size_t had, size_t bytes) {

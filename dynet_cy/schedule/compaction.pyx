@@ -95,23 +95,23 @@ cdef uint32_t part_found(Graph* g, const uint8_t* partable, uint8_t* taken) noex
         first = 0
         for k in range(end + 1):
             if k == end or of[k]:
-                add_hole(&g.values, &g.holes, <char*>batch.y + first * ALIGN, (k - first) * ALIGN)
+                add_hole(&g.values, &g.free_values, <char*>batch.y + first * ALIGN, (k - first) * ALIGN)
                 first = k + 1
         batch.live = 0
         n += 1
     for i in range(g.n_nodes):
         if is_in_batch(g, i) and partable[nodes_of(g)[i].batch]:
             nodes_of(g)[i].batch = NO_BATCH
-    drop_top_holes(&g.values, &g.holes)
+    drop_top_holes(&g.values, &g.free_values)
     return n
 
 
 # ---- compaction ------------------------------------------------------------------------
 
 cdef size_t bytes_of_holes(const Graph* g) noexcept nogil:
-    cdef const Hole* holes = <const Hole*>g.holes.base
+    cdef const Hole* holes = <const Hole*>g.free_values.base
     cdef size_t k, sum = 0
-    for k in range(n_holes(&g.holes)):
+    for k in range(n_holes(&g.free_values)):
         sum += holes[k].bytes
     return sum
 
@@ -139,7 +139,7 @@ cdef bint compact_values(Graph* g) noexcept nogil:
     for i in range(n):
         moved = move_down(g, nodes[i]) or moved
     free(nodes)
-    drop_top_holes(&g.values, &g.holes)
+    drop_top_holes(&g.values, &g.free_values)
     return moved
 
 
@@ -150,11 +150,11 @@ cdef int lower(const void* a, const void* b) noexcept nogil:
 
 cdef bint move_down(Graph* g, Node* x) noexcept nogil:
     """Move a value into the first hole below that it fits in, or that ends where it begins; whether there is one."""
-    cdef Hole* hole = <Hole*>g.holes.base
+    cdef Hole* hole = <Hole*>g.free_values.base
     cdef char* at = <char*>x.val
     cdef char* to
     cdef size_t n = bytes_at(x), k = 0, freed
-    while k < n_holes(&g.holes) and hole[k].at < at:
+    while k < n_holes(&g.free_values) and hole[k].at < at:
         freed = hole[k].bytes
         if freed < n and hole[k].at + freed != at:
             k += 1
@@ -163,21 +163,21 @@ cdef bint move_down(Graph* g, Node* x) noexcept nogil:
         memmove(to, at, n)
         x.val = <float*>to
         if to + freed == at:                    # the hole moves up
-            memmove(&hole[k], &hole[k + 1], (n_holes(&g.holes) - k - 1) * sizeof(Hole))
-            g.holes.top -= sizeof(Hole)
-            add_hole(&g.values, &g.holes, to + n, freed)
+            memmove(&hole[k], &hole[k + 1], (n_holes(&g.free_values) - k - 1) * sizeof(Hole))
+            g.free_values.top -= sizeof(Hole)
+            add_hole(&g.values, &g.free_values, to + n, freed)
         else:
             take_part(g, k, n)
-            add_hole(&g.values, &g.holes, at, n)
+            add_hole(&g.values, &g.free_values, at, n)
         return True
     return False
 
 
 cdef void take_part(Graph* g, size_t k, size_t n) noexcept nogil:
     """Take bytes from the beginning of a hole."""
-    cdef Hole* hole = <Hole*>g.holes.base + k
+    cdef Hole* hole = <Hole*>g.free_values.base + k
     hole.at += n
     hole.bytes -= n
     if hole.bytes == 0:
-        memmove(hole, hole + 1, (n_holes(&g.holes) - k - 1) * sizeof(Hole))
-        g.holes.top -= sizeof(Hole)
+        memmove(hole, hole + 1, (n_holes(&g.free_values) - k - 1) * sizeof(Hole))
+        g.free_values.top -= sizeof(Hole)

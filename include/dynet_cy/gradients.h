@@ -166,8 +166,8 @@ static inline int dy_open_gradients(dy_graph *g, int whole) {
     dy_arena *values = &g->values;
     g->whole_gradients = whole && !g->stretches.top && !g->has_transient;
     dy_arena_rewind(&g->grads, 0);
-    dy_array_rewind(&g->gaps, 0);
-    dy_array_rewind(&g->donated, 0);
+    dy_array_rewind(&g->free_gradients, 0);
+    dy_array_rewind(&g->free_values, 0);
     for (uint32_t i = 0; whole && values->n && i <= values->now; i++) {
         dy_segment *s = &values->segments[i];
         size_t end = i < values->now ? values->segments[i + 1].from : values->top;
@@ -244,17 +244,17 @@ static inline size_t dy_gradient_bytes(const dy_batch *first, const dy_batch *la
 static inline void *dy_claim_memory(dy_graph *g, size_t bytes, int lasting) {
     void *p = NULL;
     bytes = dy_round_up(bytes, DY_ALIGN);
-    if (g->donates && !lasting && !(p = dy_take_hole(&g->gaps, bytes)))
-        p = dy_take_hole(&g->donated, bytes);
-    return p ? p : dy_fill_hole(&g->grads, &g->gaps, bytes);
+    if (g->donates && !lasting && !(p = dy_take_hole(&g->free_gradients, bytes)))
+        p = dy_take_hole(&g->free_values, bytes);
+    return p ? p : dy_fill_hole(&g->grads, &g->free_gradients, bytes);
 }
 
 /* Free such memory. */
 static inline void dy_free_memory(dy_graph *g, void *p, size_t bytes) {
     if (g->donates && dy_segment_of(&g->values, p))
-        dy_add_hole(&g->values, &g->donated, p, bytes);
+        dy_add_hole(&g->values, &g->free_values, p, bytes);
     else
-        dy_make_hole(&g->grads, &g->gaps, p, bytes);
+        dy_make_hole(&g->grads, &g->free_gradients, p, bytes);
 }
 
 static inline int dy_outlasts_pass(const dy_batch *first, const dy_batch *last) {

@@ -133,6 +133,11 @@ typedef struct {
     uint32_t first, end;
 } dy_region;
 
+/* The random numbers that ops draw. */
+typedef struct {
+    uint64_t seed, stream;
+} dy_draws;
+
 /* Consecutive batches of regions: values that only they use are dropped when they have run, and computed again in
  * backward; see dropping.h. */
 typedef struct {
@@ -142,7 +147,7 @@ typedef struct {
     uint32_t child, last;       /* the first and the last stretch within it */
     uint8_t resident;           /* its values are there */
     size_t scratch, scratch_end; /* the range of the scratch arena that its forward took */
-    uint64_t seed, stream;      /* of its random draws */
+    dy_draws draws;
 } dy_stretch;
 
 #define DY_TRANSIENT UINT8_MAX
@@ -185,17 +190,14 @@ typedef struct {
                 dy_array uses;  /* forward-only graphs: see liveness.h */
                 dy_array held;  /* all others: uint8 by node number, how many expressions refer to it: gradients.h */
             };
-            union {
-                dy_array holes; /* of the same graphs */
-                dy_array absorbed;  /* of all others: dy_absorbed */
-            };
+            dy_array absorbed;  /* dy_absorbed */
             dy_array devices;   /* multi-device graphs: uint8 by node number, where it runs */
             dy_array origins;   /* uint32 by node number, as far as recorded: see graph/origin.pxd */
             dy_array regions;   /* dy_region, by `first`; a region stands before those within it */
             dy_array stretches; /* dy_stretch, in the same order */
             dy_array reads;     /* dy_read */
-            dy_array gaps;      /* free memory below the top of `grads`: dy_hole */
-            dy_array donated;   /* backward: memory of values that gradients may use: dy_hole */
+            /* Free memory below the top of `values`, in backward for gradients, and of `grads`: dy_hole, liveness.h. */
+            dy_array free_values, free_gradients;
         };
     };
     union {

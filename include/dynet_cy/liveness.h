@@ -117,13 +117,13 @@ static inline void dy_make_hole(dy_arena *arena, dy_array *holes, void *p, size_
 
 /* Allocate memory for values of a graph; NULL when full. */
 static inline void *dy_claim_values(dy_graph *g, size_t bytes) {
-    return g->forward_only ? dy_fill_hole(&g->values, &g->holes, bytes) : dy_arena_alloc(&g->values, bytes);
+    return g->forward_only ? dy_fill_hole(&g->values, &g->free_values, bytes) : dy_arena_alloc(&g->values, bytes);
 }
 
 /* Undo the last `dy_claim_values`, which found the top at `top`. */
 static inline void dy_unclaim_values(dy_graph *g, void *p, size_t bytes, size_t top) {
     if (g->forward_only)
-        dy_make_hole(&g->values, &g->holes, p, bytes);
+        dy_make_hole(&g->values, &g->free_values, p, bytes);
     else
         dy_arena_rewind(&g->values, top);
 }
@@ -147,10 +147,10 @@ static inline void dy_free_value(dy_graph *g, dy_node *x) {
     if (x->batch != DY_NO_BATCH) {
         dy_batch *batch = &dy_batches(g)[x->batch];
         if (--batch->live == 0)
-            dy_make_hole(&g->values, &g->holes, batch->y, batch->bytes);
+            dy_make_hole(&g->values, &g->free_values, batch->y, batch->bytes);
     } else if (x->val) {
         size_t n = dy_total(&x->dim);
-        dy_make_hole(&g->values, &g->holes, x->val, (n ? n : 1) * sizeof(float));
+        dy_make_hole(&g->values, &g->free_values, x->val, (n ? n : 1) * sizeof(float));
     }
     x->val = NULL;
 }
