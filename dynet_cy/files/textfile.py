@@ -21,17 +21,15 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Union
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dynet_cy.files.reading import NOT_WHOLE, is_plain, other_format, unpacked
+from dynet_cy.files.reading import NOT_WHOLE, Path, is_plain, other_format, unpacked
 from dynet_cy.files.replacing import replacing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    Path = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
 
 __all__ = [
     "LOOKUP",
