@@ -380,13 +380,10 @@ class _Folding:
         node = self.nodes[number]
         return self._add(op, parts, node.shape, node.batch_size, number, attrs)
 
-    def _sum(self, number: int, x: int, attrs: tuple[int, ...]) -> int | None:
-        return self._add("sum", [x], self.made[x].node.shape, number=number, attrs=(BATCH_BIT, 0, 0, 0))
+    def _over_batch(self, op: str, number: int, x: int) -> int:
+        return self._add(op, [x], self.made[x].node.shape, number=number, attrs=(BATCH_BIT, 0, 0, 0))
 
-    def _mean(self, number: int, x: int, attrs: tuple[int, ...]) -> int | None:
-        return self._add("mean", [x], self.made[x].node.shape, number=number, attrs=(BATCH_BIT, 0, 0, 0))
-
-    def _reduced(self, op: str, number: int, x: int) -> int | None:
+    def _reduced(self, op: str, number: int, x: int) -> int:
         shape = self.made[x].node.shape
         joined = self._joined(number, x, (len(shape), 0, 0, 0))
         assert joined is not None
@@ -496,7 +493,8 @@ class _Folding:
         parts = sorted(parts, key=lambda part: part.first.position)  # forward first
         chain, _, _, first = parts[0]
         kind, number, (hidden,) = chain.kind, self._state(parts[0]).number, self._state(parts[0]).shape
-        arrays = [kind.arrays([self.runs[0].weights[n] for n in part.chain.weights]) for part in parts]
+        weights = [[self.runs[0].weights[n] for n in part.chain.weights] for part in parts]
+        arrays = [kind.arrays(dict(zip(kind.weights.split(), values))) for values in weights]
         named = self.nodes[chain.weights[1]].parameter
         prefix = named.rsplit("/", 1)[0] if isinstance(named, str) else ""
         args = [first.of]
@@ -567,8 +565,8 @@ class _Folding:
 
 # How a list that is a whole sequence is combined; None if that has no counterpart.
 GATHERED: dict[str, Any] = {
-    "esum": _Folding._sum,
-    "average": _Folding._mean,
+    "esum": lambda self, number, x, attrs: self._over_batch("sum", number, x),
+    "average": lambda self, number, x, attrs: self._over_batch("mean", number, x),
     "emax": lambda self, number, x, attrs: self._reduced("max_dim", number, x),
     "logsumexp": lambda self, number, x, attrs: self._reduced("logsumexp_dim", number, x),
     "concatenate": _Folding._joined,
