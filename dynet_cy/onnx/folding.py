@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple, Union
 
 import numpy as np
@@ -194,7 +195,7 @@ class _Folding:
         return [levels[d] for d in sorted(levels)]
 
     def _depths(self, owner: Mapping[int, int]) -> tuple[dict[int, int], set[int]]:
-        """The depth of each node, and of network k as node -1 - k; also the networks that depend on themselves."""
+        """The depth of each node, and of network k as node -1 - k; or networks that depend on themselves."""
         unit = [-1 - owner[n] if n in owner else n for n in range(len(self.nodes))]
         needs: dict[int, set[int]] = defaultdict(set)
         for number, node in enumerate(self.nodes):
@@ -203,22 +204,13 @@ class _Folding:
             inside = {number for cell in chain.cells for number in cell.inside}
             if any(unit[cell.x] == -1 - k and cell.x in inside for cell in chain.cells):
                 needs[-1 - k].add(-1 - k)
-        users: dict[int, list[int]] = defaultdict(list)
-        missing = {}
-        for u in set(unit):
-            missing[u] = len(needs[u])
-            for need in needs[u]:
-                users[need].append(u)
-        depth = {u: 0 for u, count in missing.items() if count == 0}
-        ready = list(depth)
-        while ready:
-            u = ready.pop()
-            for user in users[u]:
-                missing[user] -= 1
-                depth[user] = max(depth.get(user, 0), depth[u] + 1)
-                if missing[user] == 0:
-                    ready.append(user)
-        return depth, {-1 - u for u, count in missing.items() if count and u < 0}
+        depth: dict[int, int] = {}
+        try:
+            for u in TopologicalSorter(needs).static_order():
+                depth[u] = max((depth[need] + 1 for need in needs[u]), default=0)
+        except CycleError as error:
+            return {}, {-1 - u for u in error.args[1] if u < 0}
+        return depth, set()
 
     # ---- places of arguments
 

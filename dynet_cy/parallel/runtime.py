@@ -34,12 +34,6 @@ __all__ = [
     "use",
 ]
 
-# For each backend, the function that makes the communicator from the launcher's settings.
-BACKENDS = {
-    "shared": "dynet_cy.parallel.shared:connect",
-    "mpi": "dynet_cy.parallel.mpi:connect",
-}
-
 # Variables for rank and size, set by Open MPI, MPICH and its derivatives, MVAPICH, and PMIx servers (such as Slurm's).
 VARIABLES = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -91,8 +85,7 @@ def current() -> Communicator:
     if _communicator is None:
         words = settings_from_launcher() or ({"backend": "mpi"} if started_by_mpi() else {})
         if words:
-            module, _, function = BACKENDS[words["backend"]].partition(":")
-            _communicator = getattr(importlib.import_module(module), function)(words)
+            _communicator = importlib.import_module(f"dynet_cy.parallel.{words['backend']}").connect(words)
         else:
             _communicator = LocalCommunicator()
         assert _communicator is not None

@@ -172,7 +172,7 @@ cdef struct Part:
     const Span* step            # of these; NULL if the entry makes none
     size_t at                   # the part that this rank sums and updates begins at this number; in a table, at this
     size_t end                  # place of the union
-    uint32_t* union_            # of a table: rows of which some rank has a gradient
+    uint32_t* union_            # of a table, in one piece with the next two: rows of which some rank has a gradient
     uint32_t n
     uint32_t* place             # for each row, its index in the union...
     uint32_t* round             # ... which is valid if it was set in this round
@@ -220,11 +220,11 @@ cdef class SharedReducer(CollectiveReducer):
             self.first[i] = self.list_length
             self.list_length += x.p.rows
             if x.p.rows:
-                self.parts[i].union_ = <uint32_t*>malloc(x.p.rows * sizeof(uint32_t))
-                self.parts[i].place = <uint32_t*>malloc(x.p.rows * sizeof(uint32_t))
-                self.parts[i].round = <uint32_t*>calloc(x.p.rows, sizeof(uint32_t))
-                if self.parts[i].union_ == NULL or self.parts[i].place == NULL or self.parts[i].round == NULL:
+                self.parts[i].union_ = <uint32_t*>calloc(3 * x.p.rows, sizeof(uint32_t))
+                if self.parts[i].union_ == NULL:
                     raise MemoryError(f"rows of {x.full_name}")
+                self.parts[i].place = self.parts[i].union_ + x.p.rows
+                self.parts[i].round = self.parts[i].place + x.p.rows
         self.headers_at = <char*>memory_of(region, True)
         self.lists_at = <uint32_t*>(self.headers_at + 2 * self.size * self.header_bytes)
         acquire_lock(&reducers_lock)
@@ -245,8 +245,6 @@ cdef class SharedReducer(CollectiveReducer):
         if self.parts != NULL:
             for i in range(self.n):
                 free(self.parts[i].union_)
-                free(self.parts[i].place)
-                free(self.parts[i].round)
         free(self.grads)
         free(self.first)
         free(self.parts)
