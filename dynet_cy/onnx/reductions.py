@@ -153,22 +153,11 @@ def kmax_pooling(w: Writer, step: Step, args: list[Value]) -> str:
 # ---- softmax
 
 
-@converts("softmax")
-def softmax(w: Writer, step: Step, args: list[Value]) -> str:
-    x, axis = args[0], w.whole(0)
-    if not x.dims:  # one number
-        return w.add("Sub", w.add("Add", x.name, w.constant(1)), x.name)
-    return w.add("Softmax", x.name, axis=-axis - 1)
-
-
-@converts("log_softmax")
-def log_softmax(w: Writer, step: Step, args: list[Value]) -> str:
-    return w.add("LogSoftmax", args[0].name, axis=-1) if args[0].dims else w.add("Sub", args[0].name, args[0].name)
-
-
-@converts("log_softmax_along")
-def log_softmax_along(w: Writer, step: Step, args: list[Value]) -> str:
-    return w.add("LogSoftmax", args[0].name, axis=-w.whole(0) - 1)
+@converts("softmax", "log_softmax", "log_softmax_along")
+def softmax(w: Writer, step: Step, args: list[Value]) -> Value:
+    x, axis = w.with_rank(args[0], 1), 0 if step.op == "log_softmax" else w.whole(0)
+    operator = "Softmax" if step.op == "softmax" else "LogSoftmax"
+    return fitted(w, step, x._replace(name=w.add(operator, x.name, axis=-axis - 1)))
 
 
 @converts("restricted_log_softmax")
@@ -193,9 +182,9 @@ def logsumexp(w: Writer, step: Step, args: list[Value]) -> str:
 
 
 @converts("sparsemax")
-def sparsemax(w: Writer, step: Step, args: list[Value]) -> str:
+def sparsemax(w: Writer, step: Step, args: list[Value]) -> Value:
     """Martins and Astudillo, "From softmax to sparsemax", 2016, algorithm 1."""
-    x = args[0] if args[0].dims else w.with_axes(args[0], [w.one])
+    x = w.with_rank(args[0], 1)
     n = w.size(x.dims[0])
     falling, _ = w.top(x.name, n, -1)
     sums = w.add("CumSum", falling, w.constant(-1, np.int64))
@@ -207,8 +196,7 @@ def sparsemax(w: Writer, step: Step, args: list[Value]) -> str:
     size = reduce(w, "ReduceSum", inside, [-1], keep=True)
     top = reduce(w, "ReduceSum", w.add("Mul", inside, falling), [-1], keep=True)
     threshold = w.add("Div", w.add("Sub", top, w.constant(1)), size)
-    found = w.add("Relu", w.add("Sub", x.name, threshold))
-    return found if args[0].dims else w.to(found, x.each, (), step.batch)
+    return fitted(w, step, x._replace(name=w.add("Relu", w.add("Sub", x.name, threshold))))
 
 
 # ---- classes: losses with the index of the true one

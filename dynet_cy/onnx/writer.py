@@ -241,10 +241,8 @@ class Writer:
             x = x._replace(name=self.add("Unsqueeze", x.name, self.ints(0)), each=True)
         axis = self.padded(size)
         if axis not in self._masks:
-            count = self.add("Squeeze", self.size(size), self.ints(0))
-            positions = self.add("Range", self.constant(0, int), count, self.constant(1, int))
             lengths = self.add("Unsqueeze", self.length_of(size), self.ints(1))
-            self._masks[axis] = self.add("Less", positions, lengths)
+            self._masks[axis] = self.add("Less", self.up_to(self.size(size)), lengths)
         others = [k for k in range(1, x.rank) if k != x.rank + place]
         mask = self.add("Unsqueeze", self._masks[axis], self.ints(*others)) if others else self._masks[axis]
         return x._replace(name=self.add("Where", mask, x.name, self.constant(value)))
@@ -352,6 +350,10 @@ class Writer:
     def cut(self, name: str, start: int, stop: int, axis: int = -1) -> str:
         """Elements from start up to stop along an axis of the file."""
         return self.add("Slice", name, self.ints(start), self.ints(stop), self.ints(axis), self.ints(1))
+
+    def up_to(self, size: str) -> str:
+        """0, 1, ... up to a size, exclusive."""
+        return self.add("Range", self.constant(0, int), self.add("Squeeze", size, self.ints(0)), self.constant(1, int))
 
     def part(self, x: Value, start: int, count: int) -> str:
         """Some rows of x."""
