@@ -23,10 +23,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 from dynet_cy import config
-from dynet_cy.parallel import mpirun
-from dynet_cy.parallel.job import LocalJob, MPIJob
+from dynet_cy.parallel.job import LocalJob, Logs, MPIJob, Program, supervise
 from dynet_cy.parallel.start import cores
-from dynet_cy.parallel.supervise import Ending, Logs, Start, supervise
 
 __all__ = ["main"]
 
@@ -137,11 +135,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Sets of strings have the same order in all processes and all starts.
     hash_seed = os.environ.get("PYTHONHASHSEED", str(int.from_bytes(os.urandom(4), "big")))
     over_mpi = options.backend == "mpi"
+    processes = options.processes or (None if over_mpi else cores())
+    program = Program(command, hash_seed, processes, options.mode, options.timeout, options.mpi)
     if over_mpi:
         try:
-            words = mpirun.command(
-                command, options.processes, options.mode, options.timeout, options.mpi, hash_seed=hash_seed
-            )
+            words = program.over_mpi()
         except FileNotFoundError as error:
             parse.error(str(error))
         sys.stdout.flush()
@@ -149,13 +147,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.execvp(words[0], words)
     elif options.mpi is not None:
         parse.error("--mpi is for --backend mpi")
-    processes = options.processes or (None if over_mpi else cores())
-
-    def run(start: Start) -> Ending:
-        kind = MPIJob if over_mpi else LocalJob
-        return kind(start, command, hash_seed, processes, options.mode, options.timeout, options.mpi).run()
-
-    return supervise(run, options.max_restarts, options.restart_delay, logs, anywhere=over_mpi)
+    kind = MPIJob if over_mpi else LocalJob
+    return supervise(
+        lambda start: kind(start, program).run(), options.max_restarts, options.restart_delay, logs, anywhere=over_mpi
+    )
 
 
 if __name__ == "__main__":

@@ -11,8 +11,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from dynet_cy.files.checkpoint import stored_state
-from dynet_cy.files.missing import opened
-from dynet_cy.files.reading import unpacked
+from dynet_cy.files.reading import opened, unpacked
 from dynet_cy.files.textfile import LOOKUP, PARAMETER, Entry, ModelFileError, read_text_model
 from dynet_cy.files.unpickling import Name, unpickle
 

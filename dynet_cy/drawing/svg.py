@@ -12,10 +12,11 @@ import subprocess
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 from dynet_cy.drawing.layered import Layout, Point, place
 from dynet_cy.drawing.merging import merge
+from dynet_cy.files.reading import FileName
 from dynet_cy.files.replacing import write_file
 from dynet_cy.graph.expressions import ComputationGraph, Expression, cg
 from dynet_cy.graph.nodes import GraphNode, nodes, nodes_around, number
@@ -23,7 +24,6 @@ from dynet_cy.graph.structs import operators
 
 __all__ = ["Drawing", "draw"]
 
-Path = Union[str, "os.PathLike[str]"]
 
 _MOST_NODES = 2000  # a graph of more is not drawn node by node
 _MOST_BOXES = 300  # what a picture of such a graph has at most: it fits a screen
@@ -58,7 +58,7 @@ class Drawing:
 
     svg: str = field(repr=False)
 
-    def save(self, filename: Path) -> None:
+    def save(self, filename: FileName) -> None:
         """Write the picture to a file. Any browser shows SVG.
 
         PNG and PDF are converted by the first of these that is installed: the program ``rsvg-convert`` (in Debian's

@@ -6,19 +6,18 @@ import io
 import os
 import sys
 from collections.abc import Mapping
-from typing import IO, Union
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
 
+from dynet_cy.files.reading import FileName
 from dynet_cy.files.replacing import replacing
 from dynet_cy.graph.expressions import ComputationGraph, Expression, cg
 from dynet_cy.graph.nodes import GraphNode, expression, nodes, number
 from dynet_cy.graph.structs import operators
 
 __all__ = ["dot", "dump", "dump_cg", "print_graphviz", "print_text_graphviz"]
-
-Path = Union[str, "os.PathLike[str]"]
 
 
 def dot(
@@ -118,7 +117,7 @@ def print_text_graphviz() -> None:
 
 
 def dump_cg(
-    filename: Path = "", show_values: bool = True, show_gradients: bool = True, nan_check_only: bool = False
+    filename: FileName = "", show_values: bool = True, show_gradients: bool = True, nan_check_only: bool = False
 ) -> None:
     """Write values and gradients of all computed nodes of the current graph: see `ComputationGraph.dump`.
 
@@ -141,7 +140,7 @@ def dump_cg(
 
 
 def dump(
-    graph: ComputationGraph, filename: Path, show_values: bool, show_gradients: bool, nan_check_only: bool
+    graph: ComputationGraph, filename: FileName, show_values: bool, show_gradients: bool, nan_check_only: bool
 ) -> None:
     """Write values and gradients of all computed nodes of a graph. This computes only what the graph has dropped.
 

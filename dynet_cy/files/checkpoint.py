@@ -26,7 +26,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from dynet_cy._version import __version__
-from dynet_cy.files.missing import opened
+from dynet_cy.files.reading import FileName, opened
 from dynet_cy.files.replacing import replacing
 from dynet_cy.files.schema import (
     ANY,
@@ -59,13 +59,13 @@ from dynet_cy.train import Trainer
 
 __all__ = ["load_network", "load_safetensors", "read_extra", "save_safetensors"]
 
-FileName = Union[str, "os.PathLike[str]"]
 N = TypeVar("N")
 Stored = Union[Parameters, LookupParameters]
 
 _KEY = "dynet_cy"
 _BLOCK = 1 << 22  # numbers per write
 _FORMAT = 1
+_BEGINNING = 64  # bytes that tell formats apart
 _LARGEST_HEADER = 100_000_000  # of the format; larger ones are not read
 # Settings of trainers that files of earlier versions do not have.
 _LATER = {"_groups", "_decay_due", "_skipped"}
@@ -337,7 +337,7 @@ class _Checkpoint:
             The parameters that are in the file: all of them, if `strict` is True.
         """
         own = collection._full_names()
-        self.own = {x: name for name, x in own.items()}
+        self.own = _names(collection)
         # All our parameters' names begin with "/", and may have a colon; those of their gradients and states have one.
         there = sorted(name for name in self.names if name.startswith("/") or ":" not in name)
         self.given, report = matches(there, own, "", None, collection._first_names())
@@ -389,13 +389,7 @@ class _Checkpoint:
             groups = wanted_groups
         if groups != wanted_groups:
             raise self.mismatch(f"the trainer has the groups of parameters {wanted_groups}, the file {groups}")
-        without = there.get("without_state", ())
-        wanted = {
-            f"trainer:{number}:{self.in_file(x)}": x
-            for x in trainer.collection._below()
-            if self.in_file(x) not in without
-            for number in range(trainer._n_planes(there["settings"]))
-        }
+        wanted = {name: x for x, names in self.states_of(trainer) for name in names or ()}
         found = {name for name in self.names if name.startswith("trainer:")}
         if found != wanted.keys():
             different = sorted(found ^ wanted.keys())[:5]
@@ -426,6 +420,15 @@ class _Checkpoint:
         """The names in the file of the parameters of a trainer, by their full names there."""
         return {name: self.in_file(x) for x, name in _names(trainer.collection).items()}
 
+    def states_of(self, trainer: Trainer) -> Iterator[tuple[Stored, list[str] | None]]:
+        """The parameters of a trainer, each with the tensors of its state; None for one without a state."""
+        there = self.state["trainer"]
+        for x in trainer.collection._below():
+            name = self.in_file(x)
+            planes = range(trainer._n_planes(there["settings"]))
+            without = name in there.get("without_state", ())
+            yield x, None if without else [f"trainer:{number}:{name}" for number in planes]
+
     def fill(self, stored: list[Stored]) -> None:
         for x in stored:
             name = self.in_file(x)
@@ -442,16 +445,8 @@ class _Checkpoint:
         there = self.state["trainer"]
         settings = {k: tuple(v) if isinstance(v, list) else v for k, v in there["settings"].items()}
         settings = _renamed(settings, {name: own for own, name in self.in_files(trainer).items()})
-        planes = range(trainer._n_planes(settings))
-
-        without = there.get("without_state", ())
-
-        def arrays() -> Iterator[list[Any] | None]:
-            for x in trainer.collection._below():
-                names = [f"trainer:{number}:{self.in_file(x)}" for number in planes]
-                yield None if self.in_file(x) in without else [self.file.get_tensor(name) for name in names]
-
-        trainer._restore(settings, arrays())
+        arrays = (names and [*map(self.file.get_tensor, names)] for _, names in self.states_of(trainer))
+        trainer._restore(settings, arrays)
         trainer.collection._set_decay_state(there["weight_decay"])
 
 
@@ -464,14 +459,6 @@ def stored_state(path: FileName) -> dict[str, Any]:
     """
     with _opened(path) as checkpoint:
         return checkpoint.state
-
-
-_BEGINNING = 64  # bytes that tell formats apart
-
-
-def _not_safetensors(path: FileName, beginning: bytes, error: SafetensorError) -> ModelFileError:
-    known = known_format(beginning)
-    return ModelFileError(f"not a safetensors file{known or f', or a part of one: {error}'}", os.fspath(path))
 
 
 def save_tensors(path: FileName, arrays: dict[str, np.ndarray[Any, Any]], kinds: dict[str, str]) -> None:
@@ -568,9 +555,8 @@ def read_extra(path: FileName) -> dict[str, Any]:
         >>> bool((V.as_array() == W.as_array()).all())
         True
     """
-    with _opened(path) as checkpoint:
-        extra: dict[str, Any] = checkpoint.state.get("extra", {})
-        return extra
+    extra: dict[str, Any] = stored_state(path).get("extra", {})
+    return extra
 
 
 def load_network(path: FileName, make: Callable[[dict[str, Any]], N]) -> N:
@@ -613,9 +599,10 @@ def load_network(path: FileName, make: Callable[[dict[str, Any]], N]) -> N:
 @contextmanager
 def _opened(path: FileName) -> Iterator[_Checkpoint]:
     with opened(path, "a checkpoint of save_safetensors") as plain:  # says clearly what is wrong with a name
-        beginning = plain.read(_BEGINNING)
+        known = known_format(plain.read(_BEGINNING))
     try:
         with safe_open(os.fspath(path), "numpy") as file:
             yield _Checkpoint(path, file)
     except SafetensorError as error:
-        raise _not_safetensors(path, beginning, error) from error
+        message = f"not a safetensors file{known or f', or a part of one: {error}'}"
+        raise ModelFileError(message, os.fspath(path)) from error

@@ -84,7 +84,8 @@ FORMER: dict[str, str] = {
         "dynet_cy.onnx": "onnx.errors onnx.exporting onnx.inputs",
         "dynet_cy.parallel": "parallel.communicator parallel.data parallel.exchange parallel.resume parallel.runtime "
         "parallel.trainer",
-        "dynet_cy.profiling": "execute.profile graph.timeline profiling.timelines timelines watch.timeline",
+        "dynet_cy.profiling": "execute.profile graph.timeline profiling.plans profiling.timelines timelines "
+        "watch.lifetimes watch.timeline",
         "dynet_cy.loggers": "loggers.curves loggers.lines loggers.live loggers.logger loggers.services "
         "loggers.tensorboard",
     }.items()

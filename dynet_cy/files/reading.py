@@ -1,4 +1,4 @@
-"""Reading of data files: one way to open them, and one way to treat bad lines.
+"""Reading of files: one way to open them, to say that one is missing, and to treat bad lines.
 
 A file may be compressed by gzip, whatever its name; a byte order mark is left out, and may say that the text is UTF-16
 or UTF-32; lines end in a line feed, after a carriage return or not, or in carriage returns alone.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import errno
 import gzip
 import io
 import os
@@ -16,14 +17,13 @@ import sys
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar, Union, cast
+from typing import IO, Any, TypeVar, Union, cast
 
-from dynet_cy.files.missing import opened
-
-__all__ = ["NOT_WHOLE", "FileName", "Line", "LineError", "TextFile", "blocks", "is_plain", "numbered_lines"]
-__all__ += ["other_format", "single_lines", "text_bytes", "unpacked"]
+__all__ = ["NOT_WHOLE", "FileName", "Line", "LineError", "MissingFileError", "Path", "TextFile", "blocks", "is_plain"]
+__all__ += ["numbered_lines", "opened", "other_format", "single_lines", "text_bytes", "unpacked", "wanted"]
 
 FileName = Union[str, "os.PathLike[str]"]
+Path = Union[FileName, bytes, "os.PathLike[bytes]"]
 Line = tuple[int, str]
 T = TypeVar("T")
 
@@ -48,6 +48,40 @@ _OTHERS = {
 }
 
 
+class MissingFileError(FileNotFoundError):
+    """A FileNotFoundError, with its `errno` and `filename`, whose text is a sentence."""
+
+    def __str__(self) -> str:
+        return self.strerror or super().__str__()
+
+
+@contextlib.contextmanager
+def wanted(path: Path, what: str) -> Iterator[None]:
+    """Around the opening of a file: where there is none, say so, and what was wanted.
+
+    Args:
+        path: the file.
+        what: the kind of file, with an article, such as "a text model file".
+
+    Raises:
+        MissingFileError: the block has raised a FileNotFoundError.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        name = os.fsdecode(path)
+        folder = os.path.dirname(name)
+        lacking = f"folder {folder!r}" if folder and not os.path.isdir(folder) else f"file {name!r}"
+        within = f" for {name!r}" if lacking.startswith("folder") else ""
+        raise MissingFileError(errno.ENOENT, f"there is no {lacking}{within}; wanted is {what}", name) from None
+
+
+def opened(path: Path, what: str, mode: str = "rb", **options: Any) -> IO[Any]:
+    """An open file; where there is none, the error is that of `wanted`."""
+    with wanted(path, what):
+        return open(path, mode, **options)
+
+
 class LineError(ValueError):
     """A mistake in one line of an item."""
 
@@ -61,7 +95,7 @@ def other_format(start: bytes) -> str:
     return next((f": {what}" for mark, what in _OTHERS.items() if start.startswith(mark)), "")
 
 
-def unpacked(path: FileName | bytes | os.PathLike[bytes], what: str) -> io.BufferedReader:
+def unpacked(path: Path, what: str) -> io.BufferedReader:
     """An open file of bytes, which are uncompressed if they are those of gzip.
 
     Args:

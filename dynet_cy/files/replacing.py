@@ -18,14 +18,12 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Union
+from typing import IO, TYPE_CHECKING
 
-from dynet_cy.files.missing import MissingFileError
+from dynet_cy.files.reading import MissingFileError, Path
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-    Path = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
 
 __all__ = ["Replacement", "locked", "naming", "ready", "replacing", "write_file"]
 

@@ -333,21 +333,22 @@ def _tuple(cls: Any, *items: Any) -> Any:
     return tuple.__new__(cls, _checked(items[0], list, tuple) if items else ())
 
 
-def _list(cls: Any, items: Any = ()) -> Any:
-    made = list.__new__(cls)
-    list.extend(made, _checked(items, list, tuple))
-    return made
+def _filled(base: Any, fill: Callable[[Any, Any], None], *kinds: type) -> Callable[..., Any]:
+    """What makes objects of classes derived from `base`, with elements that are given in one of these kinds."""
 
-
-def _dict(base: Any) -> Callable[..., Any]:
     def make(cls: Any, items: Any = ()) -> Any:
         made = base.__new__(cls)
-        put = base.__setitem__
-        for key, value in _checked(items, dict).items() if items else ():
-            put(made, key, value)
+        fill(made, _checked(items, *kinds))
         return made
 
     return make
+
+
+def _dict(cls: Any, items: Any = ()) -> Any:
+    made = dict.__new__(cls)
+    for key, value in _checked(items, dict).items() if items else ():
+        dict.__setitem__(made, key, value)
+    return made
 
 
 def _ordered(cls: Any, items: Any = ()) -> Any:
@@ -365,12 +366,6 @@ def _default(cls: Any, factory: Any = None, items: Any = None) -> Any:
     collections.defaultdict.__init__(made, factory)
     for key, value in (_checked(items, dict) if items is not None else {}).items():
         dict.__setitem__(made, key, value)
-    return made
-
-
-def _set(cls: Any, items: Any = ()) -> Any:
-    made = set.__new__(cls)
-    set.update(made, _checked(items, list, tuple, set))
     return made
 
 
@@ -403,13 +398,13 @@ def _scalar(base: Any) -> Callable[..., Any]:
 _CONTAINERS: dict[type, Callable[..., Any]] = {
     collections.OrderedDict: _ordered,
     collections.defaultdict: _default,
-    collections.Counter: _dict(dict),
+    collections.Counter: _dict,
     collections.deque: _deque,
     types.SimpleNamespace: types.SimpleNamespace.__new__,
     tuple: _tuple,
-    list: _list,
-    dict: _dict(dict),
-    set: _set,
+    list: _filled(list, list.extend, list, tuple),
+    dict: _dict,
+    set: _filled(set, set.update, list, tuple, set),
     frozenset: _frozenset,
     bytearray: _bytearray,
     str: _scalar(str),

@@ -27,12 +27,12 @@ import reprlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import IO, Any, Union
+from typing import IO, Any
 
 import numpy as np
 
 from dynet_cy import nn, rnn
-from dynet_cy.files.missing import opened, wanted
+from dynet_cy.files.reading import FileName, opened, wanted
 from dynet_cy.files.replacing import Replacement, locked
 from dynet_cy.files.restoring import Forbidden, Restorer, calling_package, may_be_a_class
 from dynet_cy.files.textfile import Entry, Header, ModelFileError, ModelMismatchError, scan_text_model
@@ -46,9 +46,7 @@ from dynet_cy.rnn import softmax_builders
 
 __all__ = ["ForbiddenClassError", "load", "load_generator", "save"]
 
-BaseName = Union[str, "os.PathLike[str]"]
-
-_KINDS = {"Parameters": Parameters, "LookupParameters": LookupParameters}
+_KINDS = ("Parameters", "LookupParameters")
 
 
 class ForbiddenClassError(ModelFileError):
@@ -101,7 +99,7 @@ class _Pickler(pickle._Pickler):
         return NotImplemented
 
 
-def save(basename: BaseName, objects: Iterable[Any]) -> None:
+def save(basename: FileName, objects: Iterable[Any]) -> None:
     """Write parameters and builders to two files, `basename.data` and `basename.meta`, which DyNet reads too.
 
     An object is
@@ -149,7 +147,7 @@ def save(basename: BaseName, objects: Iterable[Any]) -> None:
                 raise TypeError(f"save: {type(x).__name__} with spec {x.spec!r}: {error}") from error
             part.save(hashed)
         if items.tell():
-            meta.file.write(_mark(hashed.digest()))
+            meta.file.write(_mark(hashed.hash.hexdigest()))
         meta.file.write(items.getbuffer())
         data.finish()
         meta.finish()
@@ -171,13 +169,9 @@ class _Hashed:
         self.hash.update(data)
         return self.file.write(data)
 
-    def digest(self) -> str:
-        found: str = self.hash.hexdigest()
-        return found
 
-
-def _hash(data: bytes = b"") -> Any:
-    return hashlib.blake2b(data, digest_size=32)
+def _hash() -> hashlib.blake2b:
+    return hashlib.blake2b(digest_size=32)
 
 
 # The beginning of a .meta file: instructions of a pickle that put a string on the stack and drop it again.
@@ -192,7 +186,7 @@ def _mark(digest: str) -> bytes:
 def _marked(meta: bytes) -> str | None:
     """The hash of the .data file that a .meta file belongs to, or None if it has none."""
     if not meta:
-        return _Hashed(io.BytesIO()).digest()
+        return _hash().hexdigest()
     end = len(_MARK) + 64
     whole = meta.startswith(_MARK) and meta[end : end + 1] == _MARK_END
     return meta[len(_MARK) : end].decode("ascii", "replace") if whole else None
@@ -256,7 +250,7 @@ _TRIES = 5  # attempts to read files that another process is replacing
 class _Loader:
     """Reads one pair of files."""
 
-    def __init__(self, basename: BaseName, classes: Iterable[Any], trusted: bool, strict: bool, package: str) -> None:
+    def __init__(self, basename: FileName, classes: Iterable[Any], trusted: bool, strict: bool, package: str) -> None:
         base = os.fspath(basename)
         self.meta, self.data = base + ".meta", base + ".data"
         self.strict = strict
@@ -463,13 +457,11 @@ class _Loader:
             return cls.from_spec(spec, params)
         message = f"{cls.__name__} of {self.meta}, with spec {_outline(spec)}, has more parameters than the file"
         with adding(params, 4 * count + 64, 4 * numbers + (1 << 16), ModelMismatchError(message, self.data)):
-            if cls not in self.own.values():
-                return cls.from_spec(spec, params)
             try:
                 return cls.from_spec(spec, params)
-            except ModelFileError:
-                raise
             except (TypeError, ValueError, OverflowError) as error:
+                if isinstance(error, ModelFileError) or cls not in self.own.values():
+                    raise
                 message = f"{cls.__name__} cannot be made with spec {_outline(spec)}: {error}"
                 raise ModelFileError(message, self.meta) from error
 
@@ -482,7 +474,7 @@ class _Loader:
 
 
 def load_generator(
-    basename: BaseName,
+    basename: FileName,
     params: CollectionOrLayer,
     *,
     classes: Iterable[Any] = (),
@@ -509,7 +501,7 @@ def load_generator(
 
 
 def load(
-    basename: BaseName,
+    basename: FileName,
     params: CollectionOrLayer,
     *,
     classes: Iterable[Any] = (),

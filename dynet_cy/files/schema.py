@@ -89,12 +89,6 @@ def every(schema: Schema, least: int = 0) -> Schema:
     return Schema(f"a list, of {schema.what} each" + (f", at least {least}" if least else ""), holds)
 
 
-def pair(first: Schema, second: Schema) -> Schema:
-    """A list of two."""
-
-    return _list_of(f"a list of {first.what} and {second.what}", first, second)
-
-
 def _list_of(what: str, *schemas: Schema) -> Schema:
     """A list of as many values."""
 
@@ -106,6 +100,11 @@ def _list_of(what: str, *schemas: Schema) -> Schema:
         return True
 
     return Schema(what, holds)
+
+
+def pair(first: Schema, second: Schema) -> Schema:
+    """A list of two."""
+    return _list_of(f"a list of {first.what} and {second.what}", first, second)
 
 
 def mapping(schema: Schema) -> Schema:
@@ -148,12 +147,5 @@ def like(example: Any) -> Schema:
     if isinstance(example, (int, float)):
         return NUMBER
     if isinstance(example, tuple):
-        return Schema(
-            f"a list of {len(example)}",
-            lambda x, place: (
-                type(x) is list
-                and len(x) == len(example)
-                and all(like(one).holds(item, f"{place}[{i}]") for i, (one, item) in enumerate(zip(example, x)))
-            ),
-        )
+        return _list_of(f"a list of {len(example)}", *map(like, example))
     return TEXT if type(example) is str else ANY

@@ -21,17 +21,15 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Union
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dynet_cy.files.reading import NOT_WHOLE, is_plain, other_format, unpacked
+from dynet_cy.files.reading import NOT_WHOLE, Path, is_plain, other_format, unpacked
 from dynet_cy.files.replacing import replacing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    Path = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
 
 __all__ = [
     "LOOKUP",
@@ -302,6 +300,12 @@ class _Reader:
                 message = f"{size} bytes where its dimensions {_braces(header.dim)} take {header.n_numbers} numbers"
                 raise kind(message, self.path, self.line, header.name)
 
+    def headers(self) -> Iterator[Header]:
+        """All headers; the numbers of an entry are skipped after its header was used."""
+        while (header := self.header()) is not None:
+            yield header
+            self.skip(header)
+
     def numbers(self, header: Header) -> NDArray[np.float32]:
         """A line of numbers."""
         self.line += 1
@@ -450,11 +454,7 @@ def scan_text_model(file: IO[bytes], path: str) -> tuple[list[Header], Iterator[
         ModelFileError: see `read_text_model`.
     """
     file.seek(0)
-    reader = _Reader(file, path)
-    headers = []
-    while (header := reader.header()) is not None:
-        headers.append(header)
-        reader.skip(header)
+    headers = [*_Reader(file, path).headers()]
     file.seek(0)
     return headers, _Reader(file, path).entries()
 
@@ -507,14 +507,13 @@ def populate_entries(
     below, above = key_filter(key), len(key.rstrip("/")) + 1
     found: dict[str, list[tuple[str, tuple[int, ...], int]]] = {PARAMETER: [], LOOKUP: []}
     with _opened(path) as reader:
-        while (header := reader.header()) is not None:
+        for header in reader.headers():
             kind, name, dim = header[:3]
             if below(name):
                 if len(found[kind]) == len(wanted[kind]):
                     message = f"Too many {label[kind]}s: the model to be populated has {len(wanted[kind])}"
                     raise ModelMismatchError(message, shown, reader.line, name)
                 found[kind].append((name, dim, reader.line))
-            reader.skip(header)
     places = {kind: list(range(len(entries))) for kind, entries in found.items()}
     if collection is not None:
         start = len(collection.rstrip("/")) + 1
@@ -573,8 +572,8 @@ def _check_whole(path: Path) -> None:
     with _opened(path) as reader:
         if not is_plain(reader.file):
             raise NotAModelFileError("it is compressed by gzip; nothing can be appended to it", reader.path)
-        while (header := reader.header()) is not None:
-            reader.skip(header)
+        for _ in reader.headers():
+            pass
         has_end = not reader.line or (reader.file.seek(-1, os.SEEK_END), reader.file.read())[1] == b"\n"
     if not has_end:  # perhaps cut off in its last number
         for _ in read_text_model(path):

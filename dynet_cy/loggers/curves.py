@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from dynet_cy.files.reading import FileName
 from dynet_cy.files.replacing import ready, replacing
 from dynet_cy.graph import Expression
 from dynet_cy.graph.nodes import nodes_around
 from dynet_cy.loggers.drawing import drawn
-from dynet_cy.loggers.logger import FileName, Logger, needed
+from dynet_cy.loggers.logger import Logger, needed
 from dynet_cy.loggers.media import Embedding, Media
 from dynet_cy.loggers.tensorboard import TensorBoard
 from dynet_cy.model import ParameterCollection

@@ -11,8 +11,9 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
+from dynet_cy.files.reading import FileName
 from dynet_cy.files.replacing import naming, write_file
-from dynet_cy.loggers.logger import FileName, Logger
+from dynet_cy.loggers.logger import Logger
 
 __all__ = ["CSV", "JSONL"]
 

@@ -7,9 +7,10 @@ import time
 from html import escape
 from typing import Any
 
+from dynet_cy.files.reading import FileName
 from dynet_cy.files.replacing import write_file
 from dynet_cy.loggers.curves import Kept
-from dynet_cy.loggers.logger import FileName, needed
+from dynet_cy.loggers.logger import needed
 
 __all__ = ["Notebook", "Page"]
 

@@ -6,14 +6,13 @@ import importlib
 import os
 from collections.abc import Mapping
 from types import ModuleType, TracebackType
-from typing import Any, TypeVar, Union
+from typing import Any, TypeVar
 
-from dynet_cy.files.missing import wanted
+from dynet_cy.files.reading import FileName, wanted
 from dynet_cy.parallel.runtime import rank
 
-__all__ = ["FileName", "Logger", "needed"]
+__all__ = ["Logger", "needed"]
 
-FileName = Union[str, "os.PathLike[str]"]
 Self = TypeVar("Self", bound="Logger")
 
 

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dynet_cy.files.reading import FileName
 from dynet_cy.files.replacing import naming, replacing, write_file
 from dynet_cy.graph import Expression
 from dynet_cy.graph.nodes import GraphNode, nodes_around
-from dynet_cy.loggers.logger import FileName, needed
+from dynet_cy.loggers.logger import needed
 from dynet_cy.loggers.media import Embedding, Media, png, wav
 from dynet_cy.model import LookupParameters, ParameterCollection
 

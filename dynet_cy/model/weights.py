@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, deserialize
 
-from dynet_cy.files.missing import opened
+from dynet_cy.files.reading import FileName, opened
 from dynet_cy.files.textfile import ModelFileError, ModelMismatchError, known_format
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.initializers import UniformInitializer
 from dynet_cy.model.parameters import set_array
 
 Array = npt.NDArray[Any]
-FileName = Union[str, "os.PathLike[str]"]
 
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1"}
 

@@ -27,12 +27,11 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from dynet_cy.core.items import check_no_table
-from dynet_cy.files.missing import opened
-from dynet_cy.files.reading import NOT_WHOLE, is_plain, text_bytes, unpacked
+from dynet_cy.files.reading import NOT_WHOLE, FileName, is_plain, opened, text_bytes, unpacked
 from dynet_cy.files.textfile import ModelFileError
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.initializers import NormalInitializer
-from dynet_cy.model.weights import FileName, read_tensors
+from dynet_cy.model.weights import read_tensors
 from dynet_cy.nn.basic import Embedding
 
 __all__ = ["WordVectors", "read_vectors"]

@@ -61,5 +61,4 @@ def visible(w: Writer, view: Seen, place: int, keys: Size, queries: Size) -> str
 def places(w: Writer, size: Size, from_end: bool) -> str:
     """0, 1, ... up to a size, exclusive; `from_end`: shifted so that the last one is -1."""
     count = w.size(size)
-    found = w.add("Range", w.constant(0, int), w.add("Squeeze", count, w.ints(0)), w.constant(1, int))
-    return w.add("Sub", found, count) if from_end else found
+    return w.add("Sub", w.up_to(count), count) if from_end else w.up_to(count)

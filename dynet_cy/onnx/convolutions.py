@@ -16,7 +16,7 @@ from dynet_cy.onnx.writer import Value, Writer
 
 def images(w: Writer, x: Value, axes: int) -> tuple[str, bool]:
     """x with exactly one leading axis, as ONNX requires of images; and whether that axis was added."""
-    x = w.with_axes(x, (*x.dims, *[w.one] * (axes - len(x.dims))))
+    x = w.with_rank(x, axes)
     if x.lead == 1:
         return x.name, False
     if x.lead == 0:
@@ -96,8 +96,7 @@ def pads_of(w: Writer, size: Size, reach: int, stride: int) -> int:
 @converts("conv2d", "conv2d_bias")
 def conv2d(w: Writer, step: Step, args: list[Value]) -> str:
     x, made = images(w, args[0], 3)
-    filters = shared(w, args[1], "filters")
-    filters = w.with_axes(filters, (*filters.dims, *[w.one] * (4 - len(filters.dims))))
+    filters = w.with_rank(shared(w, args[1], "filters"), 4)
     more = [w.flat(shared(w, b, "a bias")).name for b in args[2:]]
     how = geometry(w)
     set_pads(w, args[0], [filters.dims[1], filters.dims[0]], how)
@@ -108,8 +107,7 @@ def conv2d(w: Writer, step: Step, args: list[Value]) -> str:
 @converts("conv_transpose2d")
 def conv_transpose2d(w: Writer, step: Step, args: list[Value]) -> str:
     x, made = images(w, args[0], 3)
-    filters = shared(w, args[1], "filters")
-    filters = w.with_axes(filters, (*filters.dims, *[w.one] * (4 - len(filters.dims))))
+    filters = w.with_rank(shared(w, args[1], "filters"), 4)
     how = geometry(w)
     if how.pop("auto_pad") != "VALID":  # the result has the size of x times the stride: crop what exceeds it
         reach = [
@@ -133,10 +131,6 @@ def pooling(w: Writer, step: Step, args: list[Value]) -> str:
     how: dict[str, Any] = {"strides": strides, **padding(around[::-1] if rows > 0 else None)}
     set_pads(w, args[0], [(n,) for n in window], how)
     found = w.add("MaxPool" if step.op == "maxpooling2d" else "AveragePool", x, kernel_shape=window, **how)
-    return from_pooling(w, step, args, found, made)
-
-
-def from_pooling(w: Writer, step: Step, args: list[Value], found: str, made: bool) -> str:
     found = from_images(w, found, made, args[0].each, (*step.dims, *[w.one] * (3 - len(step.dims))), step.batch)
     return found if len(step.dims) == 3 else w.to(found, args[0].each, step.dims, step.batch)
 
@@ -145,8 +139,7 @@ def from_pooling(w: Writer, step: Step, args: list[Value], found: str, made: boo
 def filter1d_narrow(w: Writer, step: Step, args: list[Value]) -> str:
     """A matrix is a line of columns, whose rows are channels."""
     x, made = images(w, args[0], 2)
-    filters = shared(w, args[1], "filters")
-    filters = w.with_axes(filters, (*filters.dims, *[w.one] * (3 - len(filters.dims))))
+    filters = w.with_rank(shared(w, args[1], "filters"), 3)
     channels_first = w.transpose(x, [0, 2, 1])
     found = w.add("Conv", channels_first, w.transpose(filters.name, [0, 2, 1]), auto_pad="VALID")
     return from_images(w, w.transpose(found, [0, 2, 1]), made, args[0].each, step.dims, step.batch)
@@ -163,14 +156,14 @@ def windows(w: Writer, size: Size, count: Size) -> list[tuple[int, int]]:
 @converts("adaptive_avgpooling2d", "adaptive_maxpooling2d")
 def adaptive_pooling(w: Writer, step: Step, args: list[Value]) -> str:
     """Along rows, then along columns; means as products with a matrix."""
-    x = w.with_axes(args[0], (*args[0].dims, *[w.one] * (len(step.dims) - len(args[0].dims))))
+    x = w.with_rank(args[0], len(step.dims))
     name = x.name
     for axis in (0, 1):
         cuts = windows(w, x.dims[axis], step.dims[axis])
         if step.op == "adaptive_maxpooling2d":
             parts = []
             for start, stop in cuts:
-                part = w.add("Slice", name, w.ints(start), w.ints(stop), w.ints(-axis - 1), w.ints(1))
+                part = w.cut(name, start, stop, -axis - 1)
                 parts.append(w.add("ReduceMax", part, w.ints(-axis - 1), keepdims=1))
             name = w.add("Concat", *parts, axis=-axis - 1)
             continue

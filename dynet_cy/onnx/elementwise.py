@@ -28,6 +28,8 @@ _OWN = {
     "min": "MIN(a, b)",
     "max": "MAX(a, b)",
     "logit_loss": "RELU(a) - a * b + SOFTPLUS(0 - ABS(a))",
+    "pairwise_rank_loss": "RELU(b - a + p0)",
+    "gru_h": "a + b * (c - a)",
 }
 ROWS = {**FORMULAS, **_OWN}
 
@@ -56,9 +58,13 @@ def where(w: Writer, step: Step, args: list[Value]) -> Value:
 
 
 def of_row(w: Writer, step: Step, args: list[Value]) -> Value:
-    """An operation by its row: of one argument x, or of two, a and b, and the constants of the node."""
-    formula = ROWS[step.op]
-    values: dict[str, Value | float] = dict(zip("x" if len(args) == 1 else "ab", args))
+    """An operation by its row."""
+    return by_formula(w, step, args, ROWS[step.op])
+
+
+def by_formula(w: Writer, step: Step, args: list[Value], formula: str) -> Value:
+    """An operation by a formula of one argument x, or of several, a, b and c, and the constants of the node."""
+    values: dict[str, Value | float] = dict(zip("x" if len(args) == 1 else "abc", args))
     values.update((f"p{k}", w.number(k)) for k in (0, 1) if f"p{k}" in formula)
     return fitted(w, step, write(w, formula, **values))
 
@@ -69,14 +75,9 @@ converts(*[op for op in ROWS if op not in {*CONVERTERS, *NOT_EXPORTABLE} and can
 # ---- integers: int32 in files too
 
 
-@converts("to_float")
-def to_float(w: Writer, step: Step, args: list[Value]) -> str:
-    return w.add("Cast", args[0].name, to=w.helper.TensorProto.FLOAT)
-
-
-@converts("to_int")
-def to_int(w: Writer, step: Step, args: list[Value]) -> str:
-    return w.add("Cast", args[0].name, to=w.helper.TensorProto.INT32)
+@converts("to_float", "to_int")
+def cast(w: Writer, step: Step, args: list[Value]) -> str:
+    return w.add("Cast", args[0].name, to=w.helper.TensorProto.INT32 if step.integers else w.helper.TensorProto.FLOAT)
 
 
 _OF_INTEGERS = {

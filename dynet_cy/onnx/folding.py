@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple, Union
 
 import numpy as np
@@ -194,7 +195,7 @@ class _Folding:
         return [levels[d] for d in sorted(levels)]
 
     def _depths(self, owner: Mapping[int, int]) -> tuple[dict[int, int], set[int]]:
-        """The depth of each node, and of network k as node -1 - k; also the networks that depend on themselves."""
+        """The depth of each node, and of network k as node -1 - k; or networks that depend on themselves."""
         unit = [-1 - owner[n] if n in owner else n for n in range(len(self.nodes))]
         needs: dict[int, set[int]] = defaultdict(set)
         for number, node in enumerate(self.nodes):
@@ -203,22 +204,13 @@ class _Folding:
             inside = {number for cell in chain.cells for number in cell.inside}
             if any(unit[cell.x] == -1 - k and cell.x in inside for cell in chain.cells):
                 needs[-1 - k].add(-1 - k)
-        users: dict[int, list[int]] = defaultdict(list)
-        missing = {}
-        for u in set(unit):
-            missing[u] = len(needs[u])
-            for need in needs[u]:
-                users[need].append(u)
-        depth = {u: 0 for u, count in missing.items() if count == 0}
-        ready = list(depth)
-        while ready:
-            u = ready.pop()
-            for user in users[u]:
-                missing[user] -= 1
-                depth[user] = max(depth.get(user, 0), depth[u] + 1)
-                if missing[user] == 0:
-                    ready.append(user)
-        return depth, {-1 - u for u, count in missing.items() if count and u < 0}
+        depth: dict[int, int] = {}
+        try:
+            for u in TopologicalSorter(needs).static_order():
+                depth[u] = max((depth[need] + 1 for need in needs[u]), default=0)
+        except CycleError as error:
+            return {}, {-1 - u for u in error.args[1] if u < 0}
+        return depth, set()
 
     # ---- places of arguments
 
@@ -380,13 +372,10 @@ class _Folding:
         node = self.nodes[number]
         return self._add(op, parts, node.shape, node.batch_size, number, attrs)
 
-    def _sum(self, number: int, x: int, attrs: tuple[int, ...]) -> int | None:
-        return self._add("sum", [x], self.made[x].node.shape, number=number, attrs=(BATCH_BIT, 0, 0, 0))
+    def _over_batch(self, op: str, number: int, x: int) -> int:
+        return self._add(op, [x], self.made[x].node.shape, number=number, attrs=(BATCH_BIT, 0, 0, 0))
 
-    def _mean(self, number: int, x: int, attrs: tuple[int, ...]) -> int | None:
-        return self._add("mean", [x], self.made[x].node.shape, number=number, attrs=(BATCH_BIT, 0, 0, 0))
-
-    def _reduced(self, op: str, number: int, x: int) -> int | None:
+    def _reduced(self, op: str, number: int, x: int) -> int:
         shape = self.made[x].node.shape
         joined = self._joined(number, x, (len(shape), 0, 0, 0))
         assert joined is not None
@@ -496,7 +485,8 @@ class _Folding:
         parts = sorted(parts, key=lambda part: part.first.position)  # forward first
         chain, _, _, first = parts[0]
         kind, number, (hidden,) = chain.kind, self._state(parts[0]).number, self._state(parts[0]).shape
-        arrays = [kind.arrays([self.runs[0].weights[n] for n in part.chain.weights]) for part in parts]
+        weights = [[self.runs[0].weights[n] for n in part.chain.weights] for part in parts]
+        arrays = [kind.arrays(dict(zip(kind.weights.split(), values))) for values in weights]
         named = self.nodes[chain.weights[1]].parameter
         prefix = named.rsplit("/", 1)[0] if isinstance(named, str) else ""
         args = [first.of]
@@ -567,8 +557,8 @@ class _Folding:
 
 # How a list that is a whole sequence is combined; None if that has no counterpart.
 GATHERED: dict[str, Any] = {
-    "esum": _Folding._sum,
-    "average": _Folding._mean,
+    "esum": lambda self, number, x, attrs: self._over_batch("sum", number, x),
+    "average": lambda self, number, x, attrs: self._over_batch("mean", number, x),
     "emax": lambda self, number, x, attrs: self._reduced("max_dim", number, x),
     "logsumexp": lambda self, number, x, attrs: self._reduced("logsumexp_dim", number, x),
     "concatenate": _Folding._joined,

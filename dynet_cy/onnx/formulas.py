@@ -136,6 +136,8 @@ _OPERATORS: dict[type, str] = {
     ast.Eq: "Equal",
 }
 
+# The operators for functions that combine all elements into one.
+_SUMS = {"SUM": "ReduceSum", "SUM_SQUARE": "ReduceSumSquare", "L1": "ReduceL1", "L2": "ReduceL2"}
 
 # Functions without an ONNX operator of their own. e^x - 1 = tanh(x/2) (e^x + 1) is exact near 0 too.
 _COMPOSED = {"EXPM1": "TANH(0.5 * x) * (EXP(x) + 1)", "LOG1P": "LOG(1 + x)"}
@@ -143,7 +145,7 @@ _COMPOSED = {"EXPM1": "TANH(0.5 * x) * (EXP(x) + 1)", "LOG1P": "LOG(1 + x)"}
 
 def can_write(formula: str) -> bool:
     """Whether ONNX has all functions of a formula."""
-    return called(formula) <= {*_FUNCTIONS, *_COMPOSED}
+    return called(formula) <= {*_FUNCTIONS, *_SUMS, *_COMPOSED}
 
 
 def write(w: Writer, formula: str, **values: Value | float) -> Value:
@@ -159,6 +161,9 @@ def write(w: Writer, formula: str, **values: Value | float) -> Value:
         return Value(w.constant(x), (), w.one, False)
 
     def call(name: str, args: list[Value]) -> Value:
+        if name in _SUMS:
+            x = w.flat(args[0])
+            return x._replace(name=w.add(_SUMS[name], x.name, w.ints(-1), keepdims=1), dims=(w.one,))
         return write(w, _COMPOSED[name], x=args[0]) if name in _COMPOSED else w.combine(_FUNCTIONS[name], *args)
 
     def operate(kind: type, a: Value, b: Value) -> Value:

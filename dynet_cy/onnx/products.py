@@ -8,7 +8,6 @@ from dynet_cy.onnx import sizes
 from dynet_cy.onnx.converters import converts
 from dynet_cy.onnx.elementwise import fitted
 from dynet_cy.onnx.formulas import write
-from dynet_cy.onnx.reductions import summed
 from dynet_cy.onnx.sizes import Size
 from dynet_cy.onnx.tracing import Step
 from dynet_cy.onnx.writer import Value, Writer
@@ -17,14 +16,7 @@ from dynet_cy.onnx.writer import Value, Writer
 def product(w: Writer, a: Value, b: Value, vector: bool) -> str:
     """The product a b as a matrix or a vector; as the order of axes is reversed, b comes first."""
     has_batch = a.has_batch or b.has_batch
-    if len(a.dims) == 1:
-        a = w.with_axes(a, (*a.dims, w.one))
-    if len(b.dims) > 2:
-        b = w.with_axes(b, b.dims[: 1 if vector else 2])
-    elif len(b.dims) == 2 and vector:
-        b = w.with_axes(b, b.dims[:1])
-    elif len(b.dims) == 1 and not vector:
-        b = w.with_axes(b, (*b.dims, w.one))
+    a, b = w.with_rank(a, 2), w.with_rank(w.with_axes(b, b.dims[: 2 - vector]), 2 - vector)
     if vector and a.lead:  # as a row of a matrix for each matrix
         row = w.lifted(b._replace(dims=(*b.dims, w.one), name=w.add("Unsqueeze", b.name, w.ints(-2))), 2, has_batch)
         return w.add("Squeeze", w.add("MatMul", row, w.lifted(a, 2, has_batch)), w.ints(-2))
@@ -58,17 +50,12 @@ def batched_matmul(w: Writer, step: Step, args: list[Value]) -> str:
     has_batch = not sizes.is_one(step.batch)
     names = []
     for k, x in enumerate(args):
-        x = w.with_axes(x, (*x.dims, *[w.one] * (2 - len(x.dims))))
+        x = w.with_rank(x, 2)
         if flags >> k & 1:
             order = list(range(x.rank))
             x = x._replace(name=w.transpose(x.name, [*order[:-2], order[-1], order[-2]]))
         names.append(w.lifted(x, axes, has_batch))
     return w.add("MatMul", names[1], names[0])
-
-
-@converts("dot_product", "trace_of_product")
-def dot_product(w: Writer, step: Step, args: list[Value]) -> str:
-    return summed(w, w.combine("Mul", *[w.flat(x) for x in args]))
 
 
 # ---- recurrent cells
@@ -79,8 +66,7 @@ def gates(w: Writer, sums: str, size: int, plan: list[tuple[int, str]]) -> str:
     parts, start = [], 0
     for blocks, operator in plan:
         if blocks:
-            rows = w.add("Slice", sums, w.ints(start), w.ints(start + blocks * size), w.ints(-1), w.ints(1))
-            parts.append(w.add(operator, rows))
+            parts.append(w.add(operator, w.cut(sums, start, start + blocks * size)))
             start += blocks * size
     return parts[0] if len(parts) == 1 else w.add("Concat", *parts, axis=-1)
 
@@ -94,7 +80,7 @@ def lstm_gates(w: Writer, step: Step, args: list[Value]) -> str:
         weight, rows = vectors[k - 1], vectors[k].dims[0]
         count = _known(w, rows)
         if sizes.constant(weight.dims[1] if len(weight.dims) > 1 else (1,)) != count:
-            part = w.add("Slice", weight.name, w.ints(start), w.ints(start + count), w.ints(-2), w.ints(1))
+            part = w.cut(weight.name, start, start + count, -2)
             vectors[k - 1] = weight._replace(name=part, dims=(weight.dims[0], rows))
         start += count
     size = _known(w, vectors[2].dims[0])
@@ -135,8 +121,7 @@ def dropout_mask(w: Writer, step: Step, args: list[Value]) -> Value:
     x, mask = (w.flat(a) for a in args)
     size, start = _known(w, x.dims[0]), w.whole(0)
     if sizes.constant(mask.dims[0]) != size:
-        part = w.add("Slice", mask.name, w.ints(start), w.ints(start + size), w.ints(-1), w.ints(1))
-        mask = mask._replace(name=part, dims=x.dims)
+        mask = mask._replace(name=w.cut(mask.name, start, start + size), dims=x.dims)
     return fitted(w, step, w.combine("Mul", x, mask))
 
 
@@ -149,12 +134,6 @@ def gated_affine(w: Writer, step: Step, args: list[Value]) -> str:
     if len(used) == 1:
         return w.add(used[0][1], sums)
     return gates(w, sums, _known(w, step.dims[0]) // blocks, plan)
-
-
-@converts("gru_h")
-def gru_h(w: Writer, step: Step, args: list[Value]) -> Value:
-    h, z, g = (w.with_axes(x, step.dims) for x in args)
-    return write(w, "h + z * (g - h)", h=h, z=z, g=g)
 
 
 @converts("tree_lstm_c")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from dynet_cy.graph.nodes import GraphNode
 __all__ = ["Chain", "Kind", "chains"]
 
 Array = npt.NDArray[np.float32]
+Weights = Mapping[str, Array]
 Attributes = Sequence[tuple[int, ...]]
 
 
@@ -46,13 +47,13 @@ class Kind(NamedTuple):
     Attributes:
         operator: its name in ONNX.
         reset_after: whether a GRU multiplies by the reset gate after the product with the matrix.
-        arrays: makes the operator's W, R and B of one direction from the values of the weights.
+        arrays: makes the operator's W, R and B of one direction from the values of the weights, by their names.
         weights: their names in `STEPS`, in order; the last ones are absent in a first step without a state.
     """
 
     operator: str
     reset_after: bool
-    arrays: Callable[[Sequence[Array]], tuple[Array, Array, Array]]
+    arrays: Callable[[Weights], tuple[Array, Array, Array]]
     weights: str
 
 
@@ -68,40 +69,30 @@ class Chain:
 # ---- weights in ONNX's order of gates
 
 
-def _lstm_arrays(weights: Sequence[Array]) -> tuple[Array, Array, Array]:
+def _lstm_arrays(w: Weights) -> tuple[Array, Array, Array]:
     """The gates i, f, o, g become i, o, f, c; the operation adds 1 in the forget gate."""
-    b, w_x, w_h = weights
-    n = w_h.shape[1]
+    n = w["U"].shape[1]
     i, f, o, g = (slice(k * n, (k + 1) * n) for k in range(4))
     order = np.r_[i, o, f, g]
-    bias = b.copy()
+    bias = w["b"].copy()
     bias[f] += 1
-    return w_x[order], w_h[order], np.concatenate([bias[order], np.zeros(4 * n, np.float32)])
+    return w["W"][order], w["U"][order], np.concatenate([bias[order], np.zeros(4 * n, np.float32)])
 
 
-def _gru_arrays(weights: Sequence[Array]) -> tuple[Array, Array, Array]:
-    """z is 1 - z in ONNX, which is the sigmoid of the opposite number."""
-    b_z, w_z, b_g, w_g, u_z, u_g, b_r, w_r, u_r = weights
-    bias = np.concatenate([-b_z, b_r, b_g, np.zeros(3 * len(b_g), np.float32)])
-    return np.concatenate([-w_z, w_r, w_g]), np.concatenate([-u_z, u_r, u_g]), bias
+def _gru_arrays(w: Weights) -> tuple[Array, Array, Array]:
+    """z is 1 - z in ONNX, which is the sigmoid of the opposite number; cg is a bias that the reset gate multiplies."""
+    zeros = np.zeros_like(w["bg"])
+    bias = np.concatenate([-w["bz"], w["br"], w["bg"], zeros, zeros, w.get("cg", zeros)])
+    return np.concatenate([-w["Wz"], w["Wr"], w["Wg"]]), np.concatenate([-w["Uz"], w["Ur"], w["Ug"]]), bias
 
 
-def _reset_after_arrays(weights: Sequence[Array]) -> tuple[Array, Array, Array]:
-    """Arrays of a GRU with a further bias of g, which the reset gate multiplies."""
-    b_z, w_z, b_g, w_g, c_g, b_r, w_r, u_z, u_g, u_r = weights
-    zeros = np.zeros(2 * len(b_g), np.float32)
-    bias = np.concatenate([-b_z, b_r, b_g, zeros, c_g])
-    return np.concatenate([-w_z, w_r, w_g]), np.concatenate([-u_z, u_r, u_g]), bias
-
-
-def _simple_arrays(weights: Sequence[Array]) -> tuple[Array, Array, Array]:
-    b, w_x, w_h = weights
-    return w_x, w_h, np.concatenate([b, np.zeros_like(b)])
+def _simple_arrays(w: Weights) -> tuple[Array, Array, Array]:
+    return w["W"], w["U"], np.concatenate([w["b"], np.zeros_like(w["b"])])
 
 
 LSTM = Kind("LSTM", False, _lstm_arrays, "b W U")
 GRU = Kind("GRU", False, _gru_arrays, "bz Wz bg Wg Uz Ug br Wr Ur")
-GRU_RESET_AFTER = Kind("GRU", True, _reset_after_arrays, "bz Wz bg Wg cg br Wr Uz Ug Ur")
+GRU_RESET_AFTER = Kind("GRU", True, _gru_arrays, "bz Wz bg Wg cg br Wr Uz Ug Ur")
 RNN = Kind("RNN", False, _simple_arrays, "b W U")
 
 

@@ -8,17 +8,12 @@ import numpy as np
 
 from dynet_cy.onnx import sizes
 from dynet_cy.onnx.converters import converts
-from dynet_cy.onnx.elementwise import ROWS, fitted
+from dynet_cy.onnx.elementwise import ROWS, by_formula, fitted
 from dynet_cy.onnx.formulas import write
 from dynet_cy.onnx.tracing import Step
-from dynet_cy.onnx.writer import Picked, Value, Writer
+from dynet_cy.onnx.writer import Value, Writer
 
 ALL_AXES, BATCH = 0x7F, 1 << 31
-
-
-def summed(w: Writer, x: Value, operator: str = "ReduceSum") -> str:
-    """The sum of a vector, as a vector of one element."""
-    return w.add(operator, x.name, w.ints(-1), keepdims=1)
 
 
 def reduced_axes(w: Writer, x: Value) -> list[int]:
@@ -62,11 +57,6 @@ def mean(w: Writer, step: Step, args: list[Value]) -> str:
     else:
         found = reduce(w, "ReduceMean", x.name, axes)
     return shaped(w, x, found, axes, step)
-
-
-@converts("squared_norm")
-def squared_norm(w: Writer, step: Step, args: list[Value]) -> str:
-    return summed(w, w.flat(args[0]), "ReduceSumSquare")
 
 
 _NORMS = {1.0: "ReduceL1", 2.0: "ReduceL2", inf: "ReduceMax"}
@@ -146,11 +136,8 @@ def index_along(w: Writer, step: Step, args: list[Value]) -> str:
 
 @converts("sort", "argsort")
 def ordered(w: Writer, step: Step, args: list[Value]) -> str:
-    count = w.size(w.word(1))
-    name = w.add("TopK", args[0].name, count, outputs=2, axis=-w.whole(0) - 1, largest=w.whole(2) & 1, sorted=1)
-    if step.op == "argsort":
-        return w.add("Cast", name, to=w.helper.TensorProto.INT32)
-    return w.nodes[-1].output[0]  # type: ignore[no-any-return]
+    values, places = w.top(args[0].name, w.size(w.word(1)), -w.whole(0) - 1, w.whole(2) & 1)
+    return values if step.op == "sort" else w.add("Cast", places, to=w.helper.TensorProto.INT32)
 
 
 @converts("kmax_pooling")
@@ -158,54 +145,33 @@ def kmax_pooling(w: Writer, step: Step, args: list[Value]) -> str:
     """The greatest elements, in the order of x: their sorted positions select them."""
     x, axis = args[0], -w.whole(1) - 1
     count = w.ints(w.whole(0))
-    places = w.add("TopK", x.name, count, outputs=2, axis=axis, largest=1, sorted=1)
-    w.add("TopK", places, count, outputs=2, axis=axis, largest=0, sorted=1)
-    return w.add("GatherElements", x.name, w.nodes[-1].output[0], axis=axis)
+    _, places = w.top(x.name, count, axis)
+    in_order, _ = w.top(places, count, axis, largest=0)
+    return w.add("GatherElements", x.name, in_order, axis=axis)
 
 
 # ---- softmax
 
 
-@converts("softmax")
-def softmax(w: Writer, step: Step, args: list[Value]) -> str:
-    x, axis = args[0], w.whole(0)
-    if not x.dims:  # one number
-        return w.add("Sub", w.add("Add", x.name, w.constant(1)), x.name)
-    return w.add("Softmax", x.name, axis=-axis - 1)
-
-
-@converts("log_softmax")
-def log_softmax(w: Writer, step: Step, args: list[Value]) -> str:
-    return w.add("LogSoftmax", args[0].name, axis=-1) if args[0].dims else w.add("Sub", args[0].name, args[0].name)
-
-
-@converts("log_softmax_along")
-def log_softmax_along(w: Writer, step: Step, args: list[Value]) -> str:
-    return w.add("LogSoftmax", args[0].name, axis=-w.whole(0) - 1)
+@converts("softmax", "log_softmax", "log_softmax_along")
+def softmax(w: Writer, step: Step, args: list[Value]) -> Value:
+    x, axis = w.with_rank(args[0], 1), 0 if step.op == "log_softmax" else w.whole(0)
+    operator = "Softmax" if step.op == "softmax" else "LogSoftmax"
+    return fitted(w, step, x._replace(name=w.add(operator, x.name, axis=-axis - 1)))
 
 
 @converts("restricted_log_softmax")
 def restricted(w: Writer, step: Step, args: list[Value]) -> str:
     x = w.flat(args[0])
-    chosen = w.picked(step.item_count, False) if sizes.is_one(step.batch) else _shared(w, step)
+    if not step.same_for_all:
+        raise w.refused("has other indices in each batch element")
+    chosen = w.picked(step.item_count, False, step.first_items)
     spots = w.add("OneHot", chosen.name, w.size(x.dims[0]), w.constant([0, 1]), axis=-1)
     spots = w.add("ReduceMax", spots, w.ints(-2), keepdims=0)
     kept = Value(spots, x.dims, w.one, chosen.each)
     mask = w.add("Greater", w.lifted(kept, 1, x.has_batch), w.constant(0))
     found = w.add("LogSoftmax", w.add("Where", mask, x.name, w.constant(-np.inf)), axis=-1)
     return found if len(step.dims) == 1 else w.to(found, x.each or chosen.each, step.dims, step.batch)
-
-
-def _shared(w: Writer, step: Step) -> Picked:
-    """Indices that are the same for all batch elements."""
-    counts = step.item_count
-    parts = [[i[k : k + n] for k in range(0, len(i), n)] for i, n in zip(step.items, counts)]
-    if any(len(set(lists)) != 1 for lists in parts):
-        raise w.refused("has other indices in each batch element")
-    w.step = step._replace(items=tuple(lists[0] for lists in parts))
-    found = w.picked(counts, False)
-    w.step = step
-    return found
 
 
 @converts("logsumexp")
@@ -216,12 +182,11 @@ def logsumexp(w: Writer, step: Step, args: list[Value]) -> str:
 
 
 @converts("sparsemax")
-def sparsemax(w: Writer, step: Step, args: list[Value]) -> str:
+def sparsemax(w: Writer, step: Step, args: list[Value]) -> Value:
     """Martins and Astudillo, "From softmax to sparsemax", 2016, algorithm 1."""
-    x = args[0] if args[0].dims else w.with_axes(args[0], [w.one])
+    x = w.with_rank(args[0], 1)
     n = w.size(x.dims[0])
-    w.add("TopK", x.name, n, outputs=2, axis=-1, largest=1, sorted=1)
-    falling = w.nodes[-1].output[0]
+    falling, _ = w.top(x.name, n, -1)
     sums = w.add("CumSum", falling, w.constant(-1, np.int64))
     float_type = w.helper.TensorProto.FLOAT
     stop = w.add("Cast", w.add("Squeeze", n, w.ints(0)), to=float_type)
@@ -231,8 +196,7 @@ def sparsemax(w: Writer, step: Step, args: list[Value]) -> str:
     size = reduce(w, "ReduceSum", inside, [-1], keep=True)
     top = reduce(w, "ReduceSum", w.add("Mul", inside, falling), [-1], keep=True)
     threshold = w.add("Div", w.add("Sub", top, w.constant(1)), size)
-    found = w.add("Relu", w.add("Sub", x.name, threshold))
-    return found if args[0].dims else w.to(found, x.each, (), step.batch)
+    return fitted(w, step, x._replace(name=w.add("Relu", w.add("Sub", x.name, threshold))))
 
 
 # ---- classes: losses with the index of the true one
@@ -245,63 +209,55 @@ def classes(w: Writer, step: Step, x: Value) -> Value:
     return Value(w.add("Squeeze", places, w.ints(-2)), x.dims, step.batch, true.each)
 
 
-def losses(w: Writer, step: Step, x: Value, true: Value) -> Value:
+def losses(w: Writer, x: Value, true: Value) -> Value:
     logs = x._replace(name=w.add("LogSoftmax", x.name, axis=-1))
-    found = write(w, "SEL(true > 0, 0 - logs, 0)", true=true, logs=logs)
-    return found._replace(name=summed(w, found), dims=step.dims)
+    return write(w, "SUM(SEL(true > 0, 0 - logs, 0))", true=true, logs=logs)
 
 
 @converts("pickneglogsoftmax")
 def pickneglogsoftmax(w: Writer, step: Step, args: list[Value]) -> Value:
     x = w.flat(args[0])
-    return losses(w, step, x, classes(w, step, x))
+    return losses(w, x, classes(w, step, x))
 
 
 @converts("pickneglogsoftmax_at")
 def pickneglogsoftmax_at(w: Writer, step: Step, args: list[Value]) -> Value:
     x = w.flat(args[0])
     spots = w.add("Squeeze", w.hot(w.with_axes(args[1], [w.one]), x.dims[0]), w.ints(-2))
-    return losses(w, step, x, args[1]._replace(name=spots, dims=x.dims))
+    return losses(w, x, args[1]._replace(name=spots, dims=x.dims))
 
 
 @converts("hinge")
 def hinge(w: Writer, step: Step, args: list[Value]) -> Value:
     x = w.flat(args[0])
-    true = classes(w, step, x)
-    bar = write(w, "SEL(true > 0, x, 0)", true=true, x=x)
-    bar = bar._replace(name=summed(w, bar), dims=(w.one, *bar.dims[1:]))
-    others = write(w, "SEL(true > 0, 0, RELU(x - bar + margin))", true=true, x=x, bar=bar, margin=w.number(0))
-    return others._replace(name=summed(w, others), dims=step.dims)
+    formula = "SUM(SEL(true > 0, 0, RELU(x - SUM(SEL(true > 0, x, 0)) + margin)))"
+    return write(w, formula, true=classes(w, step, x), x=x, margin=w.number(0))
 
 
 # ---- losses
 
 _TINY = float(np.finfo(np.float32).tiny)
 
-# What is summed over the elements of two arguments, and how.
-_DISTANCES = {
-    "squared_distance": ("a - b", "ReduceSumSquare"),
-    "l1_distance": ("a - b", "ReduceL1"),
-    "binary_log_loss": ("0 - (b * LOG(MAX(a, tiny)) + (1 - b) * LOG(MAX(1 - a, tiny)))", "ReduceSum"),
+# What is summed over all elements of the arguments.
+_SUMS = {
+    "squared_norm": "SUM_SQUARE(x)",
+    "dot_product": "SUM(a * b)",
+    "trace_of_product": "SUM(a * b)",
+    "squared_distance": "SUM_SQUARE(a - b)",
+    "l1_distance": "L1(a - b)",
+    "binary_log_loss": f"SUM(0 - (b * LOG(MAX(a, {_TINY})) + (1 - b) * LOG(MAX(1 - a, {_TINY}))))",
 }
 
 
-@converts(*_DISTANCES)
-def distance(w: Writer, step: Step, args: list[Value]) -> str:
-    formula, operator = _DISTANCES[step.op]
-    return summed(w, write(w, formula, a=w.flat(args[0]), b=w.flat(args[1]), tiny=_TINY), operator)
+@converts(*_SUMS)
+def sums(w: Writer, step: Step, args: list[Value]) -> Value:
+    return by_formula(w, step, [w.flat(x) for x in args], _SUMS[step.op])
 
 
 @converts("huber_distance")
-def huber_distance(w: Writer, step: Step, args: list[Value]) -> str:
+def huber_distance(w: Writer, step: Step, args: list[Value]) -> Value:
     difference = write(w, "a - b", a=w.flat(args[0]), b=w.flat(args[1]))
-    return summed(w, write(w, f"0.5 * ({ROWS['huber']})", x=difference, p0=w.number(0)))
-
-
-@converts("pairwise_rank_loss")
-def pairwise_rank_loss(w: Writer, step: Step, args: list[Value]) -> Value:
-    a, b = (w.with_axes(x, step.dims) for x in args)
-    return write(w, "RELU(b - a + margin)", a=a, b=b, margin=w.number(0))
+    return by_formula(w, step, [difference], f"SUM(0.5 * ({ROWS['huber']}))")
 
 
 @converts("poisson_loss")
@@ -357,10 +313,7 @@ def normalized(w: Writer, step: Step, x: Value, parts: list[Value], first: int, 
 
 @converts("weight_norm")
 def weight_norm(w: Writer, step: Step, args: list[Value]) -> Value:
-    x, g = args[0], w.flat(args[1])
-    flat = w.flat(x)
-    norm = flat._replace(name=summed(w, flat, "ReduceL2"), dims=g.dims)
-    return fitted(w, step, write(w, "x * (g / norm)", x=x, g=g, norm=norm))
+    return fitted(w, step, write(w, "x * (g / L2(x))", x=args[0], g=w.flat(args[1])))
 
 
 @converts("batch_moments")

@@ -99,8 +99,7 @@ def fold_rows(w: Writer, step: Step, args: list[Value]) -> str:
 
 @converts("kmh_ngram")
 def kmh_ngram(w: Writer, step: Step, args: list[Value]) -> Value:
-    x, columns = args[0], step.dims[1]
-    x = w.with_axes(x, (x.dims[0], x.dims[1] if len(x.dims) > 1 else w.one))
+    x, columns = w.with_rank(args[0], 2), step.dims[1]
     parts = [w.slice(x.name, 1, tuple(k for _ in columns), tuple(n + k for n in columns)) for k in range(w.whole(0))]
     return w.total([x._replace(name=part, dims=step.dims) for part in parts])
 
@@ -128,24 +127,20 @@ def gathered(w: Writer, x: Value, axis: int, chosen: Picked, batched: bool, step
     return Value(w.add("GatherElements", data, places, axis=-axis - 1), tuple(full), step.batch, each)
 
 
-def same_for_all(step: Step) -> bool:
-    """Whether each batch element has the same list."""
-    return all(items == items[: len(items) // b] * b for items, b in zip(step.items, step.batch))
-
-
 def chosen_along(w: Writer, step: Step, x: Value, axis: int, count: Size) -> Value:
-    batched = not sizes.is_one(step.batch) and not (same_for_all(step) and step.batch == x.batch)
-    if not batched:
-        w.step = step._replace(items=tuple(i[: len(i) // b] for i, b in zip(step.items, step.batch)))
-    chosen = w.picked(count, batched)
-    w.step = step
+    batched = not sizes.is_one(step.batch) and not (step.same_for_all and step.batch == x.batch)
+    chosen = w.picked(count, batched, None if batched else step.first_items)
     return gathered(w, x, axis, chosen, batched, step, count)
 
 
 @converts("pick")
 def pick(w: Writer, step: Step, args: list[Value]) -> Value:
     x, axis = args[0], w.whole(0)
-    found = chosen_along(w, step, x, axis, w.one)
+    return one_of(w, step, x, axis, chosen_along(w, step, x, axis, w.one))
+
+
+def one_of(w: Writer, step: Step, x: Value, axis: int, found: Value) -> Value:
+    """A selection of one index along an axis of x, without this axis."""
     name = w.add("Squeeze", found.name, w.ints(-axis - 1))
     if len(step.dims) != len(x.dims) - 1:  # a scalar has one axis of size 1
         name = w.to(name, found.each, step.dims, step.batch)
@@ -162,7 +157,7 @@ def select(w: Writer, step: Step, args: list[Value]) -> Value:
 def pick_range(w: Writer, step: Step, args: list[Value]) -> str:
     axis = w.whole(0)
     length = step.dims[axis]
-    if not same_for_all(step):
+    if not step.same_for_all:
         raise w.refused("has other ranges in each batch element")
     start = tuple(items[0] for items in step.items)
     if sizes.formula(start, w.axes) is None:
@@ -207,11 +202,8 @@ def picked_by_length(w: Writer, step: Step, x: Value) -> Value:
 def scatter(w: Writer, step: Step, args: list[Value]) -> Value:
     """A product with a matrix that has a 1 at the position of each row or column."""
     x, axis = args[0], w.whole(0)
-    batched = not sizes.is_one(step.batch) and not same_for_all(step)
-    if not batched:
-        w.step = step._replace(items=tuple(i[: len(i) // b] for i, b in zip(step.items, step.batch)))
-    chosen = w.picked(x.dims[axis], batched)
-    w.step = step
+    batched = not sizes.is_one(step.batch) and not step.same_for_all
+    chosen = w.picked(x.dims[axis], batched, None if batched else step.first_items)
     places = w.add("OneHot", chosen.name, w.size(step.dims[axis]), w.constant([0, 1]), axis=-2 if axis else -1)
     has_batch = not sizes.is_one(step.batch)
     shape = (step.dims[0], x.dims[0]) if axis == 0 else (x.dims[1], step.dims[1])
@@ -241,12 +233,7 @@ def take(w: Writer, step: Step, args: list[Value]) -> str | Value:
     indices = w.as_indices(args[1], [count])
     chosen = Picked(indices.name, indices.each)
     found = gathered(w, x, axis, chosen, indices.has_batch, step, count)
-    if mode == 0:
-        return found._replace(dims=step.dims)
-    name = w.add("Squeeze", found.name, w.ints(-axis - 1))
-    if len(step.dims) != len(x.dims) - 1:  # a scalar has one axis of size 1
-        name = w.to(name, found.each, step.dims, step.batch)
-    return Value(name, step.dims, step.batch, found.each)
+    return found._replace(dims=step.dims) if mode == 0 else one_of(w, step, x, axis, found)
 
 
 def expanded(w: Writer, x: Value, dims: Sequence[Size], batch: Size, each: bool) -> str:
@@ -281,7 +268,7 @@ def one_hot_at(w: Writer, step: Step, args: list[Value]) -> str:
 @converts("strided_select")
 def strided_select(w: Writer, step: Step, args: list[Value]) -> str:
     axes = len(step.dims)
-    if not same_for_all(step):
+    if not step.same_for_all:
         raise w.refused("has other ranges in each batch element")
     name = args[0].name
     for axis in range(axes):

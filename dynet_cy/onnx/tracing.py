@@ -17,8 +17,7 @@ from dynet_cy.graph.nodes import GraphNode, NodeContents, contents, expression, 
 from dynet_cy.graph.origin import Origin, watch_reads
 from dynet_cy.onnx.errors import ExportError
 from dynet_cy.onnx.folding import Folded, Run, explain, fold, made_at
-from dynet_cy.onnx.index import Index
-from dynet_cy.onnx.inputs import Floats, Indices
+from dynet_cy.onnx.inputs import Floats, Index, Indices
 from dynet_cy.onnx.recurrences import chains
 from dynet_cy.onnx.sizes import Size
 from dynet_cy.ops.inputs import inputTensor
@@ -63,6 +62,16 @@ class Step(NamedTuple):
     input: str | None
     integers: bool
     made_at: str
+
+    @property
+    def first_items(self) -> tuple[tuple[int, ...], ...]:
+        """The list of the first batch element in each trace."""
+        return tuple(items[: len(items) // b] for items, b in zip(self.items, self.batch))
+
+    @property
+    def same_for_all(self) -> bool:
+        """Whether each batch element has the same list."""
+        return all(items == first * b for items, first, b in zip(self.items, self.first_items, self.batch))
 
 
 class Traced(NamedTuple):

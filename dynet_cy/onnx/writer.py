@@ -189,14 +189,14 @@ class Writer:
         parts += [self.ints(*run)] if run or not parts else []
         return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=0)
 
-    def _formula(self, size: Size) -> sizes.Formula:
+    def _formula(self, size: Size) -> int | sizes.Formula:
         found = sizes.formula(size, self.axes)
         if found is None:
             of = ", ".join(f"{name} = {list(axis)}" for name, axis in self.axes.items())
             raise self.refused(f"has the sizes {list(size)} for {of}, which is not a simple function of them")
         return found
 
-    def _measured(self, found: sizes.Affine | sizes.Product | str) -> str:
+    def _measured(self, found: sizes.Formula | str) -> str:
         """The value of a formula when the file runs."""
         if found not in self._sizes:
             if isinstance(found, str):
@@ -207,16 +207,12 @@ class Writer:
                     raise self.refused(f"needs the size of {found}, which no input has")
                 tensor, place = self._sources[found]
                 size = self.add("Shape", tensor, start=place, end=place + 1)
-            elif isinstance(found, sizes.Affine):
-                size = self._measured(found.axis)
+            else:
+                size = functools.reduce(functools.partial(self.add, "Mul"), map(self._measured, found.axes))
                 if found.factor != 1:
                     size = self.add("Mul", size, self.ints(found.factor))
                 if found.summand:
                     size = self.add("Add", size, self.ints(found.summand))
-            else:
-                size = self.add("Mul", self._measured(found.first), self._measured(found.second))
-                if found.factor != 1:
-                    size = self.add("Mul", size, self.ints(found.factor))
             self._sizes[found] = size
         return self._sizes[found]
 
@@ -227,11 +223,11 @@ class Writer:
         if not self.lengths or sizes.constant(size) is not None:
             return None
         found = sizes.formula(size, self.axes)
-        if isinstance(found, sizes.Affine) and found.axis in self.lengths:
-            if found != sizes.Affine(found.axis, 1, 0):
-                raise self.refused(f"has an axis of {sizes.text(found)} elements, some of them from padding")
-            return found.axis
-        return None
+        if not isinstance(found, sizes.Formula) or len(found.axes) > 1 or found.axes[0] not in self.lengths:
+            return None
+        if found != sizes.Formula(1, found.axes):
+            raise self.refused(f"has an axis of {sizes.text(found)} elements, some of them from padding")
+        return found.axes[0]
 
     def length_of(self, size: Size) -> str:
         """The length of each example along an axis, int64; "" if it is the size of the axis for all."""
@@ -245,10 +241,8 @@ class Writer:
             x = x._replace(name=self.add("Unsqueeze", x.name, self.ints(0)), each=True)
         axis = self.padded(size)
         if axis not in self._masks:
-            count = self.add("Squeeze", self.size(size), self.ints(0))
-            positions = self.add("Range", self.constant(0, int), count, self.constant(1, int))
             lengths = self.add("Unsqueeze", self.length_of(size), self.ints(1))
-            self._masks[axis] = self.add("Less", positions, lengths)
+            self._masks[axis] = self.add("Less", self.up_to(self.size(size)), lengths)
         others = [k for k in range(1, x.rank) if k != x.rank + place]
         mask = self.add("Unsqueeze", self._masks[axis], self.ints(*others)) if others else self._masks[axis]
         return x._replace(name=self.add("Where", mask, x.name, self.constant(value)))
@@ -286,6 +280,10 @@ class Writer:
         if tuple(dims) == x.dims:
             return x
         return x._replace(name=self.to(x.name, x.each, dims, x.batch), dims=tuple(dims))
+
+    def with_rank(self, x: Value, n: int) -> Value:
+        """x with at least n axes: further ones have size 1."""
+        return self.with_axes(x, (*x.dims, *[self.one] * (n - len(x.dims))))
 
     def flat(self, x: Value) -> Value:
         """x as a vector."""
@@ -349,12 +347,24 @@ class Writer:
         """Elements from start up to stop along an axis of the expression."""
         return self.add("Slice", name, self.size(start), self.size(stop), self.ints(-axis - 1), self.ints(step))
 
+    def cut(self, name: str, start: int, stop: int, axis: int = -1) -> str:
+        """Elements from start up to stop along an axis of the file."""
+        return self.add("Slice", name, self.ints(start), self.ints(stop), self.ints(axis), self.ints(1))
+
+    def up_to(self, size: str) -> str:
+        """0, 1, ... up to a size, exclusive."""
+        return self.add("Range", self.constant(0, int), self.add("Squeeze", size, self.ints(0)), self.constant(1, int))
+
     def part(self, x: Value, start: int, count: int) -> str:
         """Some rows of x."""
         if x.dims and sizes.constant(x.dims[0]) == count and start == 0:
             return x.name
-        ones = self.ints(1)
-        return self.add("Slice", x.name, self.ints(start), self.ints(start + count), self.ints(-1), ones)
+        return self.cut(x.name, start, start + count)
+
+    def top(self, name: str, count: str, axis: int, largest: int = 1) -> tuple[str, str]:
+        """The greatest elements along an axis of the file, or the smallest, in order; and their places."""
+        places = self.add("TopK", name, count, outputs=2, axis=axis, largest=largest, sorted=1)
+        return self.nodes[-1].output[0], places
 
     # ---- indices
 
@@ -367,10 +377,10 @@ class Writer:
         """Vectors of n elements with a 1 at each of such indices, along the last axis of the file."""
         return self.add("OneHot", self.as_indices(x).name, self.size(n), self.constant([0, 1]), axis=-1)
 
-    def picked(self, count: Size, has_batch: bool) -> Picked:
-        """The list of the step as indices, `count` for each batch element."""
+    def picked(self, count: Size, has_batch: bool, items: tuple[tuple[int, ...], ...] | None = None) -> Picked:
+        """The list of the step, or another one, as indices, `count` for each batch element."""
         assert self.step is not None
-        items, batch = self.step.items, self.step.batch
+        items, batch = self.step.items if items is None else items, self.step.batch
         name = next((n for n, columns in self.indices.items() if columns == items and any(map(bool, items))), None)
         if sizes.constant(tuple(map(len, items))) is None and name is None:
             return self._growing(items, count, has_batch)

@@ -35,6 +35,11 @@ cdef inline Entry* entries_of(StepHeader* header) noexcept nogil:
     return <Entry*>(header + 1)
 
 
+cdef inline size_t header_bytes_of(size_t n) noexcept nogil:
+    """Of a header and its n entries."""
+    return (sizeof(StepHeader) + n * sizeof(Entry) + 63) // 64 * 64
+
+
 cdef class CollectiveReducer(Reducer):
     cdef readonly object communicator   # type: Communicator
     cdef readonly int rank

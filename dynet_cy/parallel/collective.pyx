@@ -91,7 +91,7 @@ cdef class CollectiveReducer(Reducer):
         self.collective = True
         self.what = b"update"
         self.sent = dict.fromkeys(("updates", "dense_bytes", "rows", "row_bytes", "own_row_bytes", "table_bytes"), 0)
-        self.header_bytes = (sizeof(StepHeader) + n * sizeof(Entry) + 63) // 64 * 64
+        self.header_bytes = header_bytes_of(n)
         self.headers = <StepHeader**>calloc(self.size, sizeof(StepHeader*))
         self.any = <uint8_t*>calloc(n + 1, 1)
         if self.headers == NULL or self.any == NULL:
@@ -643,48 +643,40 @@ cdef list listening():
 
 # Several threads may run backward on graphs of the same parameters: each of these has the Overlap to itself meanwhile.
 
-cdef void begins(Param* const* coming, uint32_t n) noexcept nogil:
-    with gil:
-        for overlap in listening():
-            begins_for(overlap, coming, n)
-
-
-cdef begins_for(Overlap overlap, Param* const* coming, uint32_t n):
+cdef void begins(Param* const* coming, uint32_t n) noexcept with gil:
+    cdef Overlap overlap
     cdef uint32_t i
-    with overlap.lock:
-        if overlap.n_sent or not overlap.early or overlap.error is not None:
-            return
-        try:
-            overlap.open.clear()
-            for i in range(n):
-                if overlap.holds(coming[i]):
-                    overlap.open.add(overlap.places[coming[i].number])
-            if overlap.open:                # else it is the backward of another model
+    for overlap in listening():
+        with overlap.lock:
+            if overlap.n_sent or not overlap.early or overlap.error is not None:
+                continue
+            try:
+                overlap.open.clear()
+                for i in range(n):
+                    if overlap.holds(coming[i]):
+                        overlap.open.add(overlap.places[coming[i].number])
+                if overlap.open:                # else it is the backward of another model
+                    overlap.push(True)
+            except BaseException as error:      # no caller here could receive the exception
+                overlap.error = error
+
+
+cdef void complete(Param* p) noexcept with gil:
+    cdef Overlap overlap
+    for overlap in listening():
+        with overlap.lock:
+            if not overlap.holds(p) or overlap.error is not None:
+                continue
+            place = overlap.places[p.number]
+            if not overlap.ordered:
+                overlap.completed.append(place)
+            if place not in overlap.open:       # sent already, or nothing is sent early
+                continue
+            overlap.open.discard(place)
+            try:
                 overlap.push(True)
-        except BaseException as error:      # no caller here could receive the exception
-            overlap.error = error
-
-
-cdef void complete(Param* p) noexcept nogil:
-    with gil:
-        for overlap in listening():
-            complete_for(overlap, p)
-
-
-cdef complete_for(Overlap overlap, Param* p):
-    with overlap.lock:
-        if not overlap.holds(p) or overlap.error is not None:
-            return
-        place = overlap.places[p.number]
-        if not overlap.ordered:
-            overlap.completed.append(place)
-        if place not in overlap.open:       # sent already, or nothing is sent early
-            return
-        overlap.open.discard(place)
-        try:
-            overlap.push(True)
-        except BaseException as error:
-            overlap.error = error
+            except BaseException as error:
+                overlap.error = error
 
 
 cdef void advance() noexcept nogil:

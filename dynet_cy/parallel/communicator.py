@@ -20,9 +20,14 @@ from numpy.typing import NDArray
 from dynet_cy.train import PythonTrainer, Trainer
 from dynet_cy.train.interfaces import Reducer
 
-__all__ = ["LEFT", "Communicator", "LocalCommunicator", "ParallelError"]
+__all__ = ["LEFT", "PATIENCE", "WORKING", "Communicator", "LocalCommunicator", "ParallelError"]
 
 Floats = NDArray[np.float32]
+
+# A process that others wait for is computing, not hanging, if it uses more than WORKING of a core; then the others wait
+# PATIENCE times longer.
+WORKING = 0.05
+PATIENCE = 10
 
 LEFT = (
     "%s has left what all ranks do together, by an exception: the ranks may have made different updates, and cannot go "

@@ -1,27 +1,31 @@
-"""A job: starts its processes, forwards what they write, watches them, and ends all of them when one fails."""
+"""A job: starts its processes, forwards what they write, watches them, ends all when one fails, and restarts it."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import os
+import secrets
 import select
+import shlex
+import shutil
 import signal
+import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, ClassVar
+from typing import IO, Any, ClassVar, NamedTuple
 
-from dynet_cy.parallel import mpirun
 from dynet_cy.parallel.board import Board, anonymous_memory
+from dynet_cy.parallel.communicator import PATIENCE, WORKING
 from dynet_cy.parallel.start import PROGRAM as START
-from dynet_cy.parallel.supervise import Ending, Start, say
 
-__all__ = ["Job", "LocalJob", "MPIJob", "Output", "Stream"]
+__all__ = ["Ending", "Job", "LocalJob", "Logs", "MPIJob", "Output", "Program", "Progress", "Signals", "Start", "Stream"]
+__all__ += ["supervise"]
 
 # Seconds between checks of the workers; ends of workers and signals are noticed at once.
 TICK = 0.2
@@ -39,16 +43,218 @@ GRACE_FOR_TRACEBACK = 1.0
 # After this many seconds without a check, the launcher cannot tell whether workers were idle.
 BLIND = 2.0
 
-# A worker that others wait for is computing, not hanging, if it uses more than WORKING of a core; then the others wait
-# PATIENCE times longer.
-WORKING = 0.05
-PATIENCE = 10
-
 # Waits of less than this share of the timeout are not worth a look at all processes.
 SHORT = 1 / 20
 
 # The beginning of a very long line in the output of crashed programs.
 NOISE = b"Extension modules: "
+
+# The greatest number of seconds between the end of a job and its next start.
+LONGEST_PAUSE = 60.0
+
+
+def say(text: str) -> None:
+    """Write a line of the launcher to standard error."""
+    sys.stdout.flush()
+    sys.stderr.write(f"dynet_cy.launch: {text}\n")
+    sys.stderr.flush()
+
+
+class Ending(NamedTuple):
+    """The end of a job.
+
+    Attributes:
+        code: the launcher's exit code for it; 0 is success.
+        why: what went wrong, in words; "" if nothing did, or if the user knows.
+        final: whether a restart would be useless, since the launcher itself has failed.
+    """
+
+    code: int
+    why: str = ""
+    final: bool = False
+
+
+class Logs:
+    """Files with the output of workers: ``FOLDER/JOB/start-0/rank-1.err``, where JOB is a time and a process id."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder) / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+
+    def file(self, start: int, who: str, suffix: str) -> IO[bytes]:
+        """A new file."""
+        folder = self.folder / f"start-{start}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return open(folder / f"{who}.{suffix}", "xb", buffering=0)
+
+
+class Progress:
+    """The progress of a job, which workers report: a few numbers in anonymous memory.
+
+    The workers open it through the launcher's descriptor under ``/proc``: see `memory_of_launcher` in `start`. This
+    works for the launcher's own workers and for processes that MPI starts on the same host, and leaves no file behind.
+    The numbers are two int64, the updates that have been made and whether that is known, and a token follows them.
+    """
+
+    def __init__(self) -> None:
+        self._fd = anonymous_memory()
+        self._token = secrets.token_hex(16)
+        os.pwrite(self._fd, struct.pack("qq", 0, 0) + self._token.encode(), 0)
+
+    @property
+    def words(self) -> dict[str, str]:
+        """The settings by which workers find it."""
+        return {"progress": f"/proc/{os.getpid()}/fd/{self._fd}", "token": self._token}
+
+    def reset(self, known: bool) -> None:
+        """Prepare for a start of the job: no updates.  The result is `known` if all workers are able to find the
+        memory."""
+        os.pwrite(self._fd, struct.pack("qq", 0, known), 0)
+
+    @property
+    def updates(self) -> int | None:
+        """The number of updates of the last active trainer, including those before its checkpoint.
+
+        None if no worker has found the memory.
+        """
+        updates, known = struct.unpack("qq", os.pread(self._fd, 16, 0))
+        return updates if known else None
+
+    def close(self) -> None:
+        """Free the memory."""
+        os.close(self._fd)
+
+
+@dataclass
+class Start:
+    """One start of a job.
+
+    Attributes:
+        number: 0 for the first.
+        signals: the signals that end the launcher.
+        words: further settings for the workers.
+        logs: files for their output.
+    """
+
+    signals: Signals
+    number: int = 0
+    words: Mapping[str, str] = field(default_factory=dict)
+    logs: Logs | None = None
+
+
+class Signals:
+    """Ctrl-C, SIGTERM and SIGHUP to the launcher, noticed while a job runs and between its starts.
+
+    Attributes:
+        pending: signals that have arrived and have not been handled.
+        first: the first signal that arrived; 0: none.
+    """
+
+    def __init__(self) -> None:
+        self.pending: list[int] = []
+        self.first = 0
+
+    def __enter__(self) -> Signals:
+        self._wake, self._writing = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(self._writing, False)
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+        self._before: dict[signal.Signals, Any] = {n: signal.getsignal(n) for n in numbers}
+        self._woken_before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        for number in numbers:
+            if (number, self._before[number]) != (signal.SIGHUP, signal.SIG_IGN):  # nohup
+                signal.signal(number, self._note)
+        return self
+
+    def have_come(self) -> bool:
+        """Whether a signal has asked the launcher to end."""
+        return self.first > 0
+
+    def _note(self, number: int, frame: object) -> None:
+        if number != signal.SIGCHLD:
+            self.pending.append(number)
+            self.first = self.first or number
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        signal.set_wakeup_fd(self._woken_before)
+        os.close(self._wake)
+        os.close(self._writing)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for so many seconds, or until a signal arrives or a child ends."""
+        select.select([self._wake], [], [], seconds)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake, 1 << 10)
+
+    def pause(self, seconds: float) -> None:
+        """Wait for so many seconds, or until a signal arrives."""
+        until = time.monotonic() + seconds
+        while not self.first and (left := until - time.monotonic()) > 0:
+            self.wait(left)
+
+
+@dataclass
+class Program:
+    """What the processes of a job run, and how they train.
+
+    Attributes:
+        words: arguments for Python: the program, or "-m" and a module, and its arguments.
+        hash_seed: the value of `PYTHONHASHSEED` where it is not set. If it is a number, sets of strings have the same
+            order in all processes and all starts, so that vocabularies are equal.
+        processes: how many processes; None: MPI's launcher decides, for example one for each Slurm task.
+        mode: "sync" or "async".
+        timeout: seconds that others may wait for an idle process; ten times as long for one that is computing. 0: no
+            limit.
+        launcher: MPI's launcher with its options, as you would type them, such as "mpiexec --hostfile hosts" or "srun
+            --mpi=pmix"; None: `mpiexec`, from the folder of this Python if it has one.
+    """
+
+    words: Sequence[str]
+    hash_seed: str
+    processes: int | None = None
+    mode: str = "sync"
+    timeout: float = 60.0
+    launcher: str | None = None
+
+    def of_rank(self, settings: Mapping[str, object], restarts: int) -> list[str]:
+        """The command of one process, with the launcher's settings."""
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+        text = " ".join(f"{name}={value}" for name, value in settings.items())
+        return [*START, "rank", text, str(restarts), self.hash_seed, sys.executable, *flags, *self.words]
+
+    def over_mpi(self, settings: Mapping[str, str] = {}, restarts: int = 0) -> list[str]:
+        """The command that makes MPI run all processes, with these settings and those of MPI.
+
+        Raises:
+            FileNotFoundError: there is no such launcher.
+        """
+        if self.launcher is None:
+            own = Path(sys.executable).with_name("mpiexec")
+            starter = [str(own) if own.exists() else "mpiexec"]
+        else:
+            starter = shlex.split(self.launcher)
+        if not starter or shutil.which(starter[0]) is None:
+            raise FileNotFoundError(
+                f"there is no program {starter[0] if starter else ''!r} to start processes by MPI: install an MPI "
+                "library (pip install 'dynet_cy[mpi]' mpich), or name its launcher, such as --mpi 'srun --mpi=pmix'"
+            )
+        count = [] if self.processes is None else ["-n", str(self.processes)]
+        settings = {"backend": "mpi", "mode": self.mode, "timeout": f"{self.timeout:g}", **settings}
+        return [*starter, *prefix_of(starter[0]), *count, *self.of_rank(settings, restarts)]
+
+
+def prefix_of(launcher: str) -> list[str]:
+    """The option that makes the launcher prefix each line of output with the rank."""
+    if Path(launcher).name == "srun":
+        return ["--label"]
+    done = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False)
+    about = done.stdout + done.stderr
+    if "Open MPI" in about:
+        return ["--tag-output"] if ") 4." in about or ") 3." in about else ["--output", "tag"]
+    if "HYDRA" in about or "Intel(R) MPI" in about:
+        return ["-prepend-rank"]
+    return []
 
 
 class Output:
@@ -214,22 +420,11 @@ class Job:
 
     Attributes:
         start: the number of this start, and what belongs to it.
-        program: arguments for Python: the program and its arguments.
-        hash_seed: the value of `PYTHONHASHSEED` in all processes and all starts.
-        processes: how many processes; None: MPI's launcher decides.
-        mode: "sync" or "async".
-        timeout: seconds that others may wait for an idle process; ten times as long for one that is computing. 0: no
-            limit.
-        launcher: MPI's launcher and its options; None: mpiexec.
+        program: what they run.
     """
 
     start: Start
-    program: Sequence[str]
-    hash_seed: str
-    processes: int | None
-    mode: str = "sync"
-    timeout: float = 60.0
-    launcher: str | None = None
+    program: Program
 
     # The signals that end the workers after the first one, each sent if the one before has not helped within so many
     # seconds, or if the user asks again.
@@ -387,16 +582,7 @@ class MPIJob(Job):
     grace: ClassVar[float] = GRACE_AFTER_INTERRUPT
 
     def _begin(self) -> None:
-        words = mpirun.command(
-            self.program,
-            self.processes,
-            self.mode,
-            self.timeout,
-            self.launcher,
-            hash_seed=self.hash_seed,
-            restarts=self.start.number,
-            words=self.start.words,
-        )
+        words = self.program.over_mpi(self.start.words, self.start.number)
         # MPI's launcher ends its processes properly on SIGTERM, so that is what it gets if this process is killed.
         command = [*START, "tied", str(os.getpid()), "TERM", *words]
         stdin = subprocess.DEVNULL if sys.stdin is None or sys.stdin.isatty() else None
@@ -413,7 +599,7 @@ class LocalJob(Job):
 
     def run(self) -> Ending:
         """See `Job`; a guard process ends the workers and their children if this process is killed."""
-        assert self.processes is not None
+        assert self.program.processes is not None
         # The wait being watched: its purpose and the ranks that have not arrived, the time of the last check, and the
         # CPU seconds that these ranks had used by then.
         self._watched: tuple[tuple[str, list[int]], float, dict[int, float | None]] | None = None
@@ -422,7 +608,7 @@ class LocalJob(Job):
         self._tell_at: float | None = None
         self._fd = anonymous_memory()
         try:
-            self.board = Board(self._fd, self.processes, create=True)
+            self.board = Board(self._fd, self.program.processes, create=True)
             guard = [*START, "guard"]
             with subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True, bufsize=0) as self._guard:
                 try:
@@ -434,9 +620,9 @@ class LocalJob(Job):
 
     def _begin(self) -> None:
         for rank in range(self.board.size):
-            words = {"rank": rank, "size": self.board.size, "mode": self.mode, "backend": "shared"}
+            words = {"rank": rank, "size": self.board.size, "mode": self.program.mode, "backend": "shared"}
             words.update(self.start.words, parent=os.getpid(), fd=self._fd)
-            command = mpirun.rank_command(self.program, words, self.start.number, self.hash_seed)
+            command = self.program.of_rank(words, self.start.number)
             # Rank 0 writes to the terminal directly, so that its progress bars work.
             direct = [not rank and self.start.logs is None and file.isatty() for file in (sys.stdout, sys.stderr)]
             worker = Worker(f"rank {rank}", f"rank-{rank}", rank, f"[rank {rank}] ".encode())
@@ -472,15 +658,15 @@ class LocalJob(Job):
     def _report_missing_ranks(self) -> None:
         """Say once which ranks run on, when others ended long ago; they may have work to do, and are not ended."""
         ended = [worker.rank for worker in self.workers if worker.noticed]
-        if not ended or not self.timeout:
+        if not ended or not self.program.timeout:
             return
         if self._tell_at is None:
-            self._tell_at = time.monotonic() + self.timeout
+            self._tell_at = time.monotonic() + self.program.timeout
         elif time.monotonic() >= self._tell_at and len(ended) < len(self.workers):
             self._tell_at = math.inf
             late = [str(worker.rank) for worker in self.workers if not worker.noticed]
             who = f"rank {late[0]} still runs" if len(late) == 1 else f"ranks {', '.join(late)} still run"
-            say(f"{who}, {self.timeout:g} s after rank {ended[0]} has ended")
+            say(f"{who}, {self.program.timeout:g} s after rank {ended[0]} has ended")
 
     def _look_for_hanging(self) -> None:
         """Fail if workers wait for one that hangs."""
@@ -493,7 +679,7 @@ class LocalJob(Job):
         if gone:
             self._fail(f"rank {gone[0]} has ended, and others wait for it in {what}", 1)
             return
-        hanging = self._hanging(seconds, what, late) if self.timeout else []
+        hanging = self._hanging(seconds, what, late) if self.program.timeout else []
         if not hanging:
             return
         for rank in hanging:
@@ -514,15 +700,15 @@ class LocalJob(Job):
             self._watched = wait, now, self._used(late)
             return []
         if self._watched is None or self._watched[0] != wait or now - self._watched[1] > seconds + TICK:
-            if seconds > self.timeout * SHORT:
+            if seconds > self.program.timeout * SHORT:
                 self._watched = wait, now - seconds, self._used(late)
             return []
         _, since, before = self._watched
-        if now - since < self.timeout:
+        if now - since < self.program.timeout:
             return []
         used = self._used(late)
         idle = [rank for rank in late if not self._has_worked(before.get(rank), used[rank], now - since)]
-        hanging = late if seconds > PATIENCE * self.timeout else idle
+        hanging = late if seconds > PATIENCE * self.program.timeout else idle
         if not hanging:
             self._watched = wait, now, used
         return hanging
@@ -543,3 +729,65 @@ class LocalJob(Job):
             if name and worker.code is not None:
                 with contextlib.suppress(OSError):
                     os.unlink(name)
+
+
+def supervise(
+    run: Callable[[Start], Ending],
+    restarts: int = 0,
+    delay: float = 1.0,
+    logs: Logs | None = None,
+    *,
+    anywhere: bool = False,
+) -> int:
+    """Run a job, and restart it when it fails.
+
+    It is not restarted if a signal has told the launcher to end, or if it fails at the same place as before:
+    after as many updates, with the same exit code.
+
+    Args:
+        run: runs the job once.
+        restarts: how often it may be restarted.
+        delay: seconds before the first restart, doubled for each later one, up to 60.
+        logs: files for the workers' output.
+        anywhere: whether workers may be on other hosts, from which they cannot report their progress.
+
+    Returns:
+        The exit code of the last start.
+    """
+    progress = Progress()
+    places = set()
+    try:
+        with Signals() as signals:
+            for number in range(restarts + 1):
+                progress.reset(known=not anywhere)
+                ending = _run(run, Start(signals, number, progress.words if restarts else {}, logs))
+                if not ending.code or ending.final or signals.have_come() or not restarts:
+                    break
+                updates = progress.updates
+                place = updates, ending.code
+                after = "" if updates is None else f" after {updates} update{'s' * (updates != 1)}"
+                if updates is not None and place in places:
+                    say(f"not started again: the job has failed at the same place before,{after}")
+                    break
+                if number == restarts:
+                    say(f"not started again: that was restart {number} of {restarts}")
+                    break
+                places.add(place)
+                pause = min(delay * 2**number, LONGEST_PAUSE)
+                say(f"{ending.why}{',' * bool(after)}{after}; restart {number + 1} of {restarts} in {pause:g} s")
+                signals.pause(pause)
+                if signals.have_come():
+                    return 128 + signals.first
+    finally:
+        progress.close()
+    if ending.why:
+        say(ending.why)
+    return ending.code
+
+
+def _run(run: Callable[[Start], Ending], start: Start) -> Ending:
+    """One start; an error of the system, such as a folder for logs that cannot be made, ends the job."""
+    try:
+        return run(start)
+    except OSError as error:
+        return Ending(1, f"the processes cannot be started: {error}", final=True)

@@ -20,6 +20,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from dynet_cy.files.checkpoint import RANDOM, checked, load_safetensors, save_safetensors, stored_state
+from dynet_cy.files.reading import FileName
 from dynet_cy.files.schema import ANY, COUNT, FLAG, WHOLE, SchemaError, between, check, every, maybe, one_of, record
 from dynet_cy.files.textfile import ModelFileError, ModelMismatchError
 from dynet_cy.graph.expressions import random_state, set_random_state
@@ -30,9 +31,8 @@ from dynet_cy.parallel.communicator import Communicator
 from dynet_cy.parallel.runtime import current
 from dynet_cy.train import Trainer
 
-__all__ = ["CheckpointWarning", "FileName", "everywhere", "load_checkpoint", "save_checkpoint", "together"]
+__all__ = ["CheckpointWarning", "everywhere", "load_checkpoint", "save_checkpoint", "together"]
 
-FileName = Union[str, "os.PathLike[str]"]
 Generator = Union[random.Random, np.random.Generator, np.random.RandomState]
 
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from dynet_cy.kernels import kernels
 from dynet_cy.parallel.communicator import Communicator, LocalCommunicator, ParallelError
-from dynet_cy.parallel.mpirun import local_rank_by_mpi, started_by_mpi
 from dynet_cy.parallel.start import LAUNCH, RESTARTS, memory_of_launcher, settings_in
 from dynet_cy.train.trainer import note_updates_in
 from dynet_cy.watch.timeline import span
@@ -24,24 +23,54 @@ __all__ = [
     "gather",
     "in_a_job",
     "launched",
+    "local_rank_by_mpi",
     "mode",
     "own_part",
     "rank",
     "restart_count",
     "share_parameters",
     "size",
+    "started_by_mpi",
     "use",
 ]
 
-# For each backend, the function that makes the communicator from the launcher's settings.
-BACKENDS = {
-    "shared": "dynet_cy.parallel.shared:connect",
-    "mpi": "dynet_cy.parallel.mpi:connect",
-}
+# Variables for rank and size, set by Open MPI, MPICH and its derivatives, MVAPICH, and PMIx servers (such as Slurm's).
+VARIABLES = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("PMIX_RANK", "SLURM_NTASKS"),
+)
+# Variables for the rank among the processes of one host.
+LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+OWNER = "DYNET_CY_MPI_PROCESS"
 
 T = TypeVar("T")
 
 _communicator: Communicator | None = None
+
+
+def started_by_mpi() -> bool:
+    """Whether MPI has started this process together with others; False for a child of such a process."""
+    for rank, size in VARIABLES:
+        if rank in os.environ and os.environ.get(size) != "1":
+            return os.environ.setdefault(OWNER, str(os.getpid())) == str(os.getpid())
+    return False
+
+
+def local_rank_by_mpi() -> int:
+    """The rank of this process among those of its host, from the environment alone; 0 if it is not set."""
+    ranks = (os.environ.get(name, "") for name in (*LOCAL_RANKS, *(rank for rank, _ in VARIABLES)))
+    return next((int(rank) for rank in ranks if rank.isdigit()), 0)
+
+
+def _note_owner() -> None:
+    """Note in this newly forked process that MPI started its parent, not this process."""
+    if any(rank in os.environ for rank, _ in VARIABLES):
+        os.environ.setdefault(OWNER, str(os.getppid()))
+
+
+os.register_at_fork(after_in_child=_note_owner)
 
 
 def settings_from_launcher() -> dict[str, str]:
@@ -56,8 +85,7 @@ def current() -> Communicator:
     if _communicator is None:
         words = settings_from_launcher() or ({"backend": "mpi"} if started_by_mpi() else {})
         if words:
-            module, _, function = BACKENDS[words["backend"]].partition(":")
-            _communicator = getattr(importlib.import_module(module), function)(words)
+            _communicator = importlib.import_module(f"dynet_cy.parallel.{words['backend']}").connect(words)
         else:
             _communicator = LocalCommunicator()
         assert _communicator is not None

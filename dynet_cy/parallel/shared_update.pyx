@@ -19,7 +19,7 @@ from dynet_cy.memory.bridge cimport memory_of
 from dynet_cy.memory.storage cimport Param, Storage, forget_gradient, see_whole, touch
 from dynet_cy.model.parameters cimport _Stored, settle as settle_factor
 from dynet_cy.parallel.board cimport Board, dy_count_up
-from dynet_cy.parallel.collective cimport CollectiveReducer, Entry, StepHeader, entries_of
+from dynet_cy.parallel.collective cimport CollectiveReducer, Entry, StepHeader, entries_of, header_bytes_of
 from dynet_cy.train.host cimport apply_weight_decay, lock_gradient, step_part, unlock_gradient
 from dynet_cy.train.interfaces cimport Backend, Reducer
 from dynet_cy.train.plan cimport (
@@ -120,13 +120,12 @@ cdef int send_values(communicator, Storage storage, list stored, float* through)
     return 0
 
 
-cdef int share_states(communicator, trainer, region, size_t start, size_t plane_bytes) except -1:
-    """Move the state of the rule to shared memory, with the values of rank 0.  Collective."""
-    storage = trainer.collection.storage
+cdef int share_planes(communicator, Storage storage, list planes, region, size_t start, size_t plane_bytes) except -1:
+    """Move planes to shared memory, with the numbers of rank 0.  Collective."""
     for turn in (True, False):
         if (communicator.rank == 0) == turn:
-            for k in range(trainer._n_states):
-                storage.move(trainer._states[k], part_of(region, start + k * plane_bytes, plane_bytes), turn)
+            for k, plane in enumerate(planes):
+                storage.move(plane, part_of(region, start + k * plane_bytes, plane_bytes), turn)
         communicator.barrier("wrap")
     return 0
 
@@ -173,7 +172,7 @@ cdef struct Part:
     const Span* step            # of these; NULL if the entry makes none
     size_t at                   # the part that this rank sums and updates begins at this number; in a table, at this
     size_t end                  # place of the union
-    uint32_t* union_            # of a table: rows of which some rank has a gradient
+    uint32_t* union_            # of a table, in one piece with the next two: rows of which some rank has a gradient
     uint32_t n
     uint32_t* place             # for each row, its index in the union...
     uint32_t* round             # ... which is valid if it was set in this round
@@ -221,11 +220,11 @@ cdef class SharedReducer(CollectiveReducer):
             self.first[i] = self.list_length
             self.list_length += x.p.rows
             if x.p.rows:
-                self.parts[i].union_ = <uint32_t*>malloc(x.p.rows * sizeof(uint32_t))
-                self.parts[i].place = <uint32_t*>malloc(x.p.rows * sizeof(uint32_t))
-                self.parts[i].round = <uint32_t*>calloc(x.p.rows, sizeof(uint32_t))
-                if self.parts[i].union_ == NULL or self.parts[i].place == NULL or self.parts[i].round == NULL:
+                self.parts[i].union_ = <uint32_t*>calloc(3 * x.p.rows, sizeof(uint32_t))
+                if self.parts[i].union_ == NULL:
                     raise MemoryError(f"rows of {x.full_name}")
+                self.parts[i].place = self.parts[i].union_ + x.p.rows
+                self.parts[i].round = self.parts[i].place + x.p.rows
         self.headers_at = <char*>memory_of(region, True)
         self.lists_at = <uint32_t*>(self.headers_at + 2 * self.size * self.header_bytes)
         acquire_lock(&reducers_lock)
@@ -246,8 +245,6 @@ cdef class SharedReducer(CollectiveReducer):
         if self.parts != NULL:
             for i in range(self.n):
                 free(self.parts[i].union_)
-                free(self.parts[i].place)
-                free(self.parts[i].round)
         free(self.grads)
         free(self.first)
         free(self.parts)
@@ -343,9 +340,9 @@ cdef class SharedReducer(CollectiveReducer):
                 if not self.any[i]:
                     continue
                 if u.entries[i].rows:
-                    self.reduce_rows(u, i, u.measures)
+                    self.reduce_rows(u, i)
                 else:
-                    self.reduce_range(u, i, u.measures)
+                    entries_of(self.own)[i].squares = self.reduce_range(u, i, self.parts[i].at, self.parts[i].end)
                     floats += u.entries[i].size
         self.sent["dense_bytes"] += floats * sizeof(float)
         for i in range(self.n):
@@ -355,39 +352,40 @@ cdef class SharedReducer(CollectiveReducer):
             self.sum_squares(u)
         return 0
 
-    cdef void reduce_range(self, Update* u, Py_ssize_t i, bint squares) noexcept nogil:
-        cdef Param* p = u.entries[i]
-        cdef float* total
-        cdef size_t n, at = self.parts[i].at, end = self.parts[i].end
-        cdef int r
-        while at < end:
-            n = min(PART, end - at)
-            if u.roles[i] == MOVES:
-                total = p.grad + at
-                for r in range(self.size):
-                    if r != self.rank and entries_of(self.headers[r])[i].has:
-                        K.add(n, self.grads[r] + p.offset + at, total)
-            else:
-                # The parameter keeps its gradient: only the norm is needed.
-                total = self.work
-                memset(total, 0, n * sizeof(float))
-                for r in range(self.size if squares else 0):
-                    if entries_of(self.headers[r])[i].has:
-                        K.add(n, self.grads[r] + p.offset + at, total)
-            if squares:
-                entries_of(self.own)[i].squares += squares_of(n, total)
-            at += n
+    cdef double reduce_range(self, Update* u, Py_ssize_t i, size_t at, size_t end) noexcept nogil:
+        """Add the other ranks' numbers to those of this rank; an entry that does not move keeps its gradient.
 
-    cdef void reduce_rows(self, Update* u, Py_ssize_t i, bint squares) noexcept nogil:
+        Returns:
+            The sum of squares of the sums, if the update needs it.
+        """
+        cdef Param* p = u.entries[i]
+        cdef bint moves = u.roles[i] == MOVES
+        cdef double squares = 0
+        cdef float* total
+        cdef size_t n
+        cdef int r
+        while at < end and (moves or u.measures):
+            n = min(PART, end - at)
+            total = p.grad + at if moves else self.work
+            if not moves:
+                memset(total, 0, n * sizeof(float))
+            for r in range(self.size):
+                if entries_of(self.headers[r])[i].has and not (moves and r == self.rank):
+                    K.add(n, self.grads[r] + p.offset + at, total)
+            if u.measures:
+                squares += squares_of(n, total)
+            at += n
+        return squares
+
+    cdef void reduce_rows(self, Update* u, Py_ssize_t i) noexcept nogil:
         cdef Param* p = u.entries[i]
         cdef Part* t = &self.parts[i]
         cdef size_t n = size_of(&p.dim), k
         cdef uint32_t* rows
         cdef int r
         if u.roles[i] != MOVES:
-            if squares:
-                for k in range(t.at, t.end):
-                    entries_of(self.own)[i].squares += self.squares_of_row(p, i, t.union_[k], n)
+            for k in range(t.at, t.end):
+                entries_of(self.own)[i].squares += self.reduce_range(u, i, t.union_[k] * n, (t.union_[k] + 1) * n)
             return
         for r in range(self.size):
             if r == self.rank:
@@ -396,24 +394,9 @@ cdef class SharedReducer(CollectiveReducer):
             for k in range(entries_of(self.headers[r])[i].n_touched):
                 if t.at <= t.place[rows[k]] < t.end:
                     K.add(n, self.grads[r] + p.offset + rows[k] * n, p.grad + rows[k] * n)
-        if squares:
+        if u.measures:
             for k in range(t.at, t.end):
                 entries_of(self.own)[i].squares += squares_of(n, p.grad + t.union_[k] * n)
-
-    cdef double squares_of_row(self, Param* p, Py_ssize_t i, uint32_t row, size_t n) noexcept nogil:
-        """Sum of squares of a row of a table that keeps its gradients."""
-        cdef double total = 0
-        cdef size_t at = 0, m
-        cdef int r
-        while at < n:
-            m = min(PART, n - at)
-            memset(self.work, 0, m * sizeof(float))
-            for r in range(self.size):
-                if entries_of(self.headers[r])[i].has:
-                    K.add(m, self.grads[r] + p.offset + row * n + at, self.work)
-            total += squares_of(m, self.work)
-            at += m
-        return total
 
     cdef int sum_squares(self, Update* u) except -1:
         """Add up the squares of the gradients over ranks; each rank knows those of its part."""
@@ -692,10 +675,10 @@ def shared(communicator: SharedCommunicator, trainer: Trainer, reduction: str) -
         catch_up_all(x.p)           # with the states that it has now
     for x in stored:
         n_rows += x.p.rows
-    head = 2 * size * ((sizeof(StepHeader) + n * sizeof(Entry) + 63) // 64 * 64 + n_rows * sizeof(uint32_t))
+    head = 2 * size * (header_bytes_of(n) + n_rows * sizeof(uint32_t))
     head = (head + 4095) // 4096 * 4096
     region = communicator.board.region(head + trainer._n_states * <size_t>model.plane_bytes)
-    share_states(communicator, trainer, region, head, model.plane_bytes)
+    share_planes(communicator, storage, trainer._states[:trainer._n_states], region, head, model.plane_bytes)
     reducer = SharedReducer(communicator, stored, reduction == "mean", model, region)
     send_values(communicator, storage, stored, (<SharedReducer>reducer).fresh)
     return reducer
@@ -751,11 +734,8 @@ def lock_free(communicator: SharedCommunicator, trainer: Trainer) -> LockFreeRed
     for x in stored:
         settle_factor(x.p)
         x.p.in_place = 1                # a factor could not change at the same moment as the rows
-    for turn in (True, False):
-        if (communicator.rank == 0) == turn:
-            storage.move(storage.values, model.plane(0), turn)
-        communicator.barrier("wrap")
+    share_planes(communicator, storage, [storage.values], model.region, 0, model.plane_bytes)
     storage.changed()
     region = communicator.board.region(4096 + trainer._n_states * <size_t>model.plane_bytes, with_children=True)
-    share_states(communicator, trainer, region, 4096, model.plane_bytes)
+    share_planes(communicator, storage, trainer._states[:trainer._n_states], region, 4096, model.plane_bytes)
     return LockFreeReducer(model, region)

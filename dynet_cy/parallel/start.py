@@ -28,7 +28,7 @@ PROGRAM = [sys.executable, "-I", "-S", __file__]
 
 LOCAL_SIZE = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "SLURM_TASKS_PER_NODE")
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "DYNET_CY_THREADS")
-NUMBERS = 16  # bytes of the launcher's memory before the token: see `dynet_cy.parallel.supervise.Progress`
+NUMBERS = 16  # bytes of the launcher's memory before the token: see `dynet_cy.parallel.job.Progress`
 PR_SET_PDEATHSIG = 1
 
 

@@ -131,8 +131,19 @@ def end_share(uneven: bool, begun: int) -> None:
     Raises:
         ParallelError: there are several trainers.
     """
-    if uneven:
-        finish_all()
+    trainers = _collective() if uneven else []
+    if len(trainers) > 1:
+        # A trainer that the program has dropped may be in a cycle of references, so that Python has not freed it yet.
+        trainers.clear()
+        gc.collect()
+        trainers = _collective()
+    if len(trainers) > 1:
+        raise ParallelError(
+            "shard: the shares of the ranks have different lengths, and there are several wrapped trainers; say which "
+            'one goes on with shard(..., uneven="keep") inside "with dy.parallel.join(trainer)"'
+        )
+    for trainer in trainers:
+        finish(trainer)
     communicator = current()
     if communicator.size > 1 and communicator.mode == "sync" and not communicator.wrapped and updates_made() > begun:
         warnings.warn(
@@ -146,27 +157,6 @@ def end_share(uneven: bool, begun: int) -> None:
 def _collective() -> list[Trainer]:
     """The wrapped trainers whose updates are collective."""
     return [t for t in _wrapped if isinstance(t._reducer, CollectiveReducer)]
-
-
-def finish_all() -> None:
-    """`finish` for the trainer of this process.
-
-    Raises:
-        ParallelError: there are several.
-    """
-    trainers = _collective()
-    if len(trainers) > 1:
-        # A trainer that the program has dropped may be in a cycle of references, so that Python has not freed it yet.
-        trainers.clear()
-        gc.collect()
-        trainers = _collective()
-    if len(trainers) > 1:
-        raise ParallelError(
-            "shard: the shares of the ranks have different lengths, and there are several wrapped trainers; say which "
-            'one goes on with shard(..., uneven="keep") inside "with dy.parallel.join(trainer)"'
-        )
-    for trainer in trainers:
-        finish(trainer)
 
 
 @contextlib.contextmanager

@@ -6,14 +6,13 @@ import json
 import math
 import os
 from collections.abc import Collection, Mapping
-from typing import Any, Union
+from typing import Any
 
-from dynet_cy.files.missing import opened
+from dynet_cy.files.reading import FileName, opened
 from dynet_cy.files.textfile import ModelFileError
 
 __all__ = ["Config", "read_json"]
 
-FileName = Union[str, "os.PathLike[str]"]
 
 _LARGEST = 1 << 31
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
+from dynet_cy.files.reading import FileName
 from dynet_cy.files.textfile import ModelFileError, ModelMismatchError
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.parameters import set_array
@@ -36,7 +37,6 @@ from dynet_cy.pretrained.vit import ViT
 
 __all__ = ["ARCHITECTURES", "load"]
 
-FileName = Union[str, "os.PathLike[str]"]
 
 _LABELLED = ("sequence", "token")  # the kinds of heads with labels
 _ENCODERS: tuple[type[Encoder], ...] = (Bert, Roberta, Electra, DistilBert, Albert, MPNet, Deberta, ModernBert)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Union
 
 import numpy as np
 
+from dynet_cy.files.reading import FileName
 from dynet_cy.files.textfile import ModelFileError, ModelMismatchError
 from dynet_cy.functions.arguments import positive
 from dynet_cy.graph import Expression
@@ -20,7 +21,7 @@ from dynet_cy.nn.layer import share
 from dynet_cy.pretrained.config import Config, read_json
 from dynet_cy.pretrained.model import Pretrained, in_text
 from dynet_cy.pretrained.names import module_name
-from dynet_cy.pretrained.saving import FileName, write_json, write_tensors
+from dynet_cy.pretrained.saving import write_json, write_tensors
 from dynet_cy.pretrained.tensors import Tensors, open_tensors
 from dynet_cy.rnn.builder import positive_integer
 

@@ -11,6 +11,7 @@ from typing import Any, Callable, ClassVar, NamedTuple, Optional, TypeVar, Union
 import numpy as np
 import numpy.typing as npt
 
+from dynet_cy.files.reading import FileName
 from dynet_cy.files.replacing import write_file
 from dynet_cy.functions.arguments import known_arguments
 from dynet_cy.graph import Expression
@@ -20,7 +21,7 @@ from dynet_cy.nn import Layer
 from dynet_cy.pretrained.config import Config
 from dynet_cy.pretrained.heads import label_names, labels_of, with_labels
 from dynet_cy.pretrained.names import Table, tensor_name
-from dynet_cy.pretrained.saving import FileName, write_json, write_tensors
+from dynet_cy.pretrained.saving import write_json, write_tensors
 from dynet_cy.train import Trainer
 
 __all__ = ["ConfigLike", "Fill", "Layout", "Pretrained", "as_config", "in_text"]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dynet_cy.files.reading import FileName
 from dynet_cy.files.textfile import ModelMismatchError
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
@@ -17,7 +18,7 @@ from dynet_cy.ops.registry import DimensionError
 from dynet_cy.pretrained.blocks import ACTIVATIONS
 from dynet_cy.pretrained.config import Config
 from dynet_cy.pretrained.model import ConfigLike, Fill, Layout, as_config
-from dynet_cy.pretrained.saving import FileName, write_tensors
+from dynet_cy.pretrained.saving import write_tensors
 from dynet_cy.pretrained.vision import Images, VisionModel
 
 __all__ = ["TORCHVISION", "ResNet", "torchvision_settings"]

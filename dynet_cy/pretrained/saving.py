@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +13,7 @@ from safetensors.numpy import save
 
 from dynet_cy.files.replacing import write_file
 
-__all__ = ["FileName", "write_json", "write_tensors"]
-
-FileName = Union[str, "os.PathLike[str]"]
+__all__ = ["write_json", "write_tensors"]
 
 
 def write_tensors(path: Path, tensors: Mapping[str, npt.NDArray[Any]]) -> None:

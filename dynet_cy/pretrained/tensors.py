@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
-from dynet_cy.files.missing import opened
+from dynet_cy.files.reading import opened
 from dynet_cy.files.textfile import ModelFileError
 from dynet_cy.pretrained.config import read_json
 from dynet_cy.pretrained.torch_files import read_torch

@@ -19,7 +19,7 @@ from typing import Any, Union
 
 import numpy as np
 
-from dynet_cy.files.missing import opened
+from dynet_cy.files.reading import opened
 from dynet_cy.files.textfile import ModelFileError
 from dynet_cy.files.unpickling import Name, PickleError, unpickle
 

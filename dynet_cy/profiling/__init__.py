@@ -37,6 +37,7 @@ from typing import NamedTuple
 from dynet_cy.core import engine as _engine
 from dynet_cy.core.amounts import size_text as _size_text
 from dynet_cy.core.amounts import time_text as _time_text
+from dynet_cy.files.reading import FileName
 from dynet_cy.graph import origin as _origin
 from dynet_cy.graph.origin import shown_file as _shown
 from dynet_cy.memory.arena import limit as _limit
@@ -47,7 +48,7 @@ from dynet_cy.profiling.memory import missing_hint as _missing_hint
 from dynet_cy.profiling.memory import value_rows as _value_rows
 from dynet_cy.profiling.plans import BatchLifetime, PassPlan
 from dynet_cy.profiling.report import tables, write_report
-from dynet_cy.profiling.timelines import FileName, join_timelines, write_timeline
+from dynet_cy.profiling.timelines import join_timelines, write_timeline
 from dynet_cy.watch import instruments as _watch
 from dynet_cy.watch import lifetimes as _lifetimes
 from dynet_cy.watch import timeline as _timeline

@@ -12,15 +12,15 @@ import platform
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
+from dynet_cy.files.reading import FileName
 from dynet_cy.files.replacing import write_file
 from dynet_cy.parallel.runtime import launched, rank
 from dynet_cy.watch.timeline import Span
 
 __all__ = ["join_timelines", "write_timeline"]
 
-FileName = Union[str, "os.PathLike[str]"]
 
 _COLOURS = {
     "making nodes": "grey",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar, Union
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from dynet_cy.files.reading import numbered_lines
+from dynet_cy.files.reading import FileName, numbered_lines
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
@@ -28,7 +28,6 @@ from dynet_cy.rnn.builder import positive_integer, take_place_of_former
 
 __all__ = ["ClassFactoredSoftmaxBuilder", "SoftmaxBuilder", "StandardSoftmaxBuilder"]
 
-Path = Union[str, "os.PathLike[str]"]
 Builder = TypeVar("Builder", bound="SoftmaxBuilder")
 
 
@@ -307,7 +306,7 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
     def __init__(
         self,
         rep_dim: int,
-        cluster_file: Path,
+        cluster_file: FileName,
         word_dict: Mapping[str, int],
         pc: CollectionOrLayer,
         bias: bool = True,
@@ -481,7 +480,7 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
         return self._clusters[cluster][0 if layer is None else self._draw(layer.logits(x, False))]
 
 
-def _read_clusters(file: Path, word_dict: Mapping[str, int]) -> list[list[int]]:
+def _read_clusters(file: FileName, word_dict: Mapping[str, int]) -> list[list[int]]:
     """The numbers of the words of each cluster."""
     clusters: dict[str, list[int]] = {}
     seen: set[int] = set()

@@ -9,6 +9,7 @@ from typing import Any, Union
 import numpy as np
 
 from dynet_cy.files.checkpoint import load_safetensors, save_safetensors
+from dynet_cy.files.reading import FileName
 from dynet_cy.files.replacing import ready
 from dynet_cy.hints.equivalents import KnownArguments
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
@@ -20,7 +21,6 @@ from dynet_cy.train.schedules import Record
 
 __all__ = ["EarlyStopping"]
 
-FileName = Union[str, "os.PathLike[str]"]
 Stored = Union[Parameters, LookupParameters]
 
 

@@ -7,9 +7,10 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar, Union
+from typing import Any, Generic, TypeVar
 
 from dynet_cy.files.checkpoint import save_safetensors
+from dynet_cy.files.reading import FileName
 from dynet_cy.hints.equivalents import KnownArguments
 from dynet_cy.loggers import Curves, Logger
 from dynet_cy.model import ParameterCollection
@@ -20,7 +21,6 @@ from dynet_cy.train.trainer import updates_made
 
 __all__ = ["Epoch", "Training"]
 
-FileName = Union[str, "os.PathLike[str]"]
 T = TypeVar("T")
 
 

@@ -101,7 +101,7 @@ OPENERS = {"write_text", "write_bytes", "mkstemp", "mkdtemp", "NamedTemporaryFil
 MAY_OPEN = {
     "files/replacing.py",  # what all others use
     "parallel/resume.py",  # a temporary copy of a checkpoint
-    "parallel/supervise.py",  # logs, new files that grow
+    "parallel/job.py",  # logs, new files that grow
     "loggers/lines.py",  # records of a training, files that grow by whole lines
     "loggers/media.py",  # sounds in memory
 }

@@ -147,15 +147,15 @@ def test_gpus_are_shared_out(device: str, tmp_path: Path, options: list[str], nu
 
 def test_local_rank_of_mpi(monkeypatch) -> None:
     """The GPU is chosen before MPI is connected."""
-    from dynet_cy.parallel import mpirun
+    from dynet_cy.parallel import runtime
 
-    for name in (*mpirun.LOCAL_RANKS, *(rank for rank, _ in mpirun.VARIABLES)):
+    for name in (*runtime.LOCAL_RANKS, *(rank for rank, _ in runtime.VARIABLES)):
         monkeypatch.delenv(name, raising=False)
-    assert mpirun.local_rank_by_mpi() == 0
+    assert runtime.local_rank_by_mpi() == 0
     monkeypatch.setenv("PMI_RANK", "5")
-    assert mpirun.local_rank_by_mpi() == 5
+    assert runtime.local_rank_by_mpi() == 5
     monkeypatch.setenv("MPI_LOCALRANKID", "1")
-    assert mpirun.local_rank_by_mpi() == 1
+    assert runtime.local_rank_by_mpi() == 1
 
 
 def test_checkpoints(device: str, tmp_path: Path) -> None:

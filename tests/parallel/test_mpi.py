@@ -18,7 +18,8 @@ from parallel import lazy_reference
 from parallel.jobs import PROGRAMS, left_in_shared_memory, shared_memory
 
 import dynet_cy as dy
-from dynet_cy.parallel import mpirun
+from dynet_cy.parallel import runtime
+from dynet_cy.parallel.job import Program
 
 TWO_HOSTS = Path(__file__).parents[2] / "benchmarks" / "two_hosts.py"
 
@@ -428,29 +429,29 @@ else:
     ],
 )
 def test_what_starts_a_process(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], started: bool) -> None:
-    names = {name for pair in mpirun.VARIABLES for name in pair} | {mpirun.OWNER, "SLURM_PROCID"}
+    names = {name for pair in runtime.VARIABLES for name in pair} | {runtime.OWNER, "SLURM_PROCID"}
     for name in names:
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert mpirun.started_by_mpi() == started
+    assert runtime.started_by_mpi() == started
     if started:
-        assert os.environ[mpirun.OWNER] == str(os.getpid())
-        monkeypatch.delenv(mpirun.OWNER)
+        assert os.environ[runtime.OWNER] == str(os.getpid())
+        monkeypatch.delenv(runtime.OWNER)
 
 
 def test_a_child_that_is_forked_before_mpi_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"PMI_RANK": "0", "PMI_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.delenv(mpirun.OWNER, raising=False)
+    monkeypatch.delenv(runtime.OWNER, raising=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons: the process has threads
         child = os.fork()
     if not child:
-        os._exit(mpirun.started_by_mpi())
+        os._exit(runtime.started_by_mpi())
     assert os.waitpid(child, 0)[1] == 0
-    assert mpirun.started_by_mpi()
-    monkeypatch.delenv(mpirun.OWNER)
+    assert runtime.started_by_mpi()
+    monkeypatch.delenv(runtime.OWNER)
 
 
 def test_without_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -480,13 +481,13 @@ def fake_launcher(folder: Path, name: str, version: str) -> str:
 )
 def test_the_command(tmp_path: Path, name: str, version: str, prefix: str) -> None:
     launcher = fake_launcher(tmp_path, name, version)
-    words = mpirun.command(["train.py", "--a"], 3, "async", 5, f"{launcher} --hostfile 'my hosts'", hash_seed="7")
+    words = Program(["train.py", "--a"], "7", 3, "async", 5, f"{launcher} --hostfile 'my hosts'").over_mpi()
     assert words[:3] == [launcher, "--hostfile", "my hosts"]
     start = words.index(sys.executable)
     assert words[3:start] == [*prefix.split(), "-n", "3"]
     assert "backend=mpi mode=async timeout=5" in words
     assert words[-2:] == ["train.py", "--a"]
-    assert "-n" not in mpirun.command(["train.py"], launcher=launcher, hash_seed="7")
+    assert "-n" not in Program(["train.py"], "7", launcher=launcher).over_mpi()
 
 
 def test_a_launcher_that_is_not_there(tmp_path: Path) -> None:

@@ -18,8 +18,7 @@ from parallel.test_mpi import ENVIRONMENT, needs_mpi
 
 import dynet_cy as dy
 from dynet_cy.launch import main
-from dynet_cy.parallel import supervise as supervising
-from dynet_cy.parallel.supervise import Ending, Progress, Start, supervise
+from dynet_cy.parallel.job import Ending, Progress, Signals, Start, supervise
 from dynet_cy.train.trainer import note_updates_in
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
@@ -236,7 +235,7 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from dynet_cy import launch\n"
-        "from dynet_cy.parallel.supervise import Logs\n"
+        "from dynet_cy.parallel.job import Logs\n"
         "Logs.file = lambda *a: open('/dev/full', 'wb', buffering=0)\n"
         "sys.exit(launch.main(sys.argv[1:]))\n"
     )
@@ -250,7 +249,7 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
 def test_the_place_is_not_known_on_other_hosts(monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
     """If the progress of ranks is unknown, all restarts are made; the pauses between them grow up to a limit."""
     pauses: list[float] = []
-    monkeypatch.setattr(supervising.Signals, "pause", lambda self, seconds: pauses.append(seconds))
+    monkeypatch.setattr(Signals, "pause", lambda self, seconds: pauses.append(seconds))
     runs: list[int] = []
 
     def fail(start: Start) -> Ending:
