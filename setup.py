@@ -61,8 +61,8 @@ SANITIZERS = {
 
 # Headers that no kernel of the CPU includes, beside those of GPUs.
 ENGINE_HEADERS = {
-    "arena.h", "atomics.h", "binary.h", "clocks.h", "gil.h", "gradients.h", "graph.h", "hash.h", "liveness.h", "op.h",
-    "seen.h", "storage.h", "tensor.h", "unary.h",
+    "arena.h", "atomics.h", "binary.h", "clocks.h", "cumulative.h", "gil.h", "gradients.h", "graph.h", "hash.h",
+    "line.h", "liveness.h", "op.h", "seen.h", "storage.h", "tensor.h", "unary.h",
 }  # fmt: skip
 
 DIRECTIVES = {

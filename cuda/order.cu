@@ -4,6 +4,7 @@
 // three axes.
 #include "lines.cuh"
 #include "refused.cuh"
+#include "dynet_cy/cumulative.h"
 
 // The order of a sort: bits, as in dynet_cy/ops/select.pyx.
 enum { DESCENDING = 1, NAN_FIRST = 2, BEST_FIRST = DESCENDING | NAN_FIRST };
@@ -236,69 +237,9 @@ extern "C" __global__ void continuations_of_beams(size_t beams, size_t lines, si
     }
 }
 
-static __device__ __forceinline__ void cumprod_line(const float *from, float *to, float *, size_t inner, size_t length) {
+static __device__ __forceinline__ void dy_cumprod(size_t n, size_t step, const float *x, float *y, float *) {
     float product = 1.f;
-    for (size_t k = 0; k < length; k++) to[k * inner] = product *= from[k * inner];
-}
-
-// The sum is kept as exp(greatest) * total, so that no exponential overflows. Both are saved: next to a large maximum, its
-// logarithm has too few digits.
-static __device__ __forceinline__ void logcumsumexp_line(const float *from, float *to, float *saved, size_t inner,
-                                                         size_t length) {
-    double greatest = from[0], total = 1.;
-    to[0] = saved[0] = from[0];
-    saved[1] = 1.f;
-    for (size_t k = 1; k < length; k++) {
-        double own = from[k * inner];
-        if (own > greatest) {
-            total = total * exp(greatest - own) + 1.;
-            greatest = own;
-        } else {  // equal elements may be infinite, and their difference NaN
-            total += own == greatest ? 1. : exp(own - greatest);
-        }
-        to[k * inner] = (float)(greatest + log(total));
-        saved[2 * k * inner] = (float)greatest;
-        saved[2 * k * inner + 1] = (float)total;
-    }
-}
-
-// exp(a) / exp(b), which is 1 for equal infinities.
-static __device__ __forceinline__ double ratio_of_exponentials(float a, float b) {
-    return a == b ? 1. : exp((double)a - b);
-}
-
-// cumprod: dx_k += y_{k-1} s_k, where s_k = dy_k + x_{k+1} s_{k+1}.
-// logcumsumexp: dx_k += exp(x_k - y_k) s_k, where s_k = dy_k + exp(y_k - y_{k+1}) s_{k+1}: no exponent is above 0. exp(y) is
-// exp(greatest) * total, the saved pair.
-template <bool LOGS>
-static __device__ __forceinline__ void cumulative_backward(size_t lines, size_t inner, size_t length, size_t outer,
-                                                           size_t uses, const float *__restrict__ x, size_t stride_x,
-                                                           const float *__restrict__ y,
-                                                           const float *__restrict__ saved,
-                                                           const float *__restrict__ dy, float *dx) {
-    for (EACH(e, lines)) {
-        size_t own = inner * length * outer;
-        const float *from = x + line_at(e, inner, length, outer, stride_x);
-        float *to = dx + line_at(e, inner, length, outer, own);
-        for (size_t u = 0; u < uses; u++) {
-            size_t line = line_at(e + u * lines, inner, length, outer, own);
-            double rest = 0;
-            for (size_t n = length; n > 0; n--) {
-                size_t k = n - 1, at = line + k * inner;
-                double next = 0., by_x;
-                if (LOGS) {
-                    const float *sum = saved + 2 * at, *after = sum + 2 * inner;
-                    if (n < length) next = ratio_of_exponentials(sum[0], after[0]) * sum[1] / after[1];
-                    by_x = ratio_of_exponentials(from[k * inner], sum[0]) / sum[1];
-                } else {
-                    if (n < length) next = from[n * inner];
-                    by_x = k ? y[at - inner] : 1.f;
-                }
-                rest = dy[at] + next * rest;
-                to[k * inner] += (float)(rest * by_x);
-            }
-        }
-    }
+    for (size_t k = 0; k < n; k++) y[k * step] = product *= x[k * step];
 }
 
 /** op cumprod(x)
@@ -319,15 +260,21 @@ static __device__ __forceinline__ void cumulative_backward(size_t lines, size_t 
                                               const float *__restrict__ x, size_t stride_x, float *y, float *saved) { \
         for (EACH(e, lines)) { \
             size_t at = line_at(e, inner, length, outer, inner * length * outer); \
-            name##_line(x + line_at(e, inner, length, outer, stride_x), y + at, LOGS ? saved + 2 * at : NULL, inner, \
-                        length); \
+            dy_##name(length, inner, x + line_at(e, inner, length, outer, stride_x), y + at, LOGS ? saved + 2 * at : NULL); \
         } \
     } \
     extern "C" __global__ void name##_backward(size_t lines, size_t inner, size_t length, size_t outer, size_t uses, \
                                                const float *__restrict__ x, size_t stride_x, \
                                                const float *__restrict__ y, const float *__restrict__ saved, \
                                                const float *__restrict__ dy, float *dx) { \
-        cumulative_backward<LOGS>(lines, inner, length, outer, uses, x, stride_x, y, saved, dy, dx); \
+        for (EACH(e, lines)) { \
+            size_t own = inner * length * outer; \
+            for (size_t u = 0; u < uses; u++) { \
+                size_t at = line_at(e + u * lines, inner, length, outer, own); \
+                dy_cumulative_backward(LOGS, length, inner, x + line_at(e, inner, length, outer, stride_x), y + at, \
+                                       LOGS ? saved + 2 * at : NULL, dy + at, dx + line_at(e, inner, length, outer, own)); \
+            } \
+        } \
     }
 
 CUMULATIVE(cumprod, false)

@@ -5,20 +5,21 @@
 #include "lines.cuh"
 #include "teams.cuh"
 
-// The logarithm of the sum of the e^x of some numbers, as on the CPU (reduce.inl): their maximum, and the sum of the
+// The logarithm of the sum of the e^x of some numbers, as on the CPU: their maximum, and the sum of the
 // e^(x - top).
 struct LogSum {
     float top, total;
 };
 
-// The log-sum of n numbers that are `step` floats apart, returned in all threads of the team.
-static __device__ inline LogSum log_sum(const Team &t, const float *x, size_t n, size_t step, float *part) {
+// The log-sum of n numbers that are `step` floats apart, or at some places, returned in all threads of the team.
+static __device__ inline LogSum log_sum(const Team &t, const float *x, size_t n, size_t step, float *part,
+                                        const uint32_t *places = NULL) {
     float top = -INFINITY;
     double total = 0;
-    for (size_t k = t.lane; k < n; k += t.lanes) top = larger(x[k * step], top);
+    for (size_t k = t.lane; k < n; k += t.lanes) top = larger(x[places ? places[k] : k * step], top);
     top = team_max(t, top, part);
     if (isinf(top)) return {top, 1.f};  // all x are -inf, or one is inf
-    for (size_t k = t.lane; k < n; k += t.lanes) total += expf(x[k * step] - top);
+    for (size_t k = t.lane; k < n; k += t.lanes) total += expf(x[places ? places[k] : k * step] - top);
     return {top, team_sum(t, (float)total, part)};
 }
 
@@ -68,119 +69,94 @@ extern "C" __global__ void pickneglogsoftmax_backward(size_t batch, size_t n, co
     }
 }
 
-// ---- softmax, log_softmax, sparsemax: lines ---------------------------------------
+// ---- the rows of line.def -------------------------------------------------------------
 // Tensors consist of lines of n numbers that are `step` floats apart; `step` lines are adjacent. x may have fewer lines
 // than y: then several batch elements share them, and their gradients are summed.
 static __device__ __forceinline__ size_t line_at(size_t line, size_t n, size_t step) {
     return line / step * step * n + line % step;
 }
 
-/** op softmax(x)
- *  Split s = split_at(&c.y.dim, c.attrs[0].u)
+enum { NUMBERS = 1, PAIRS = 0 };
+
+#define IN_LINE(...) \
+    for (size_t k = team.lane * step; k < n * step; k += team.lanes * step) { \
+        float x = px[k], y = py[k], dy = pdy[k]; \
+        (void)x; (void)y; (void)dy; \
+        __VA_ARGS__; \
+    }
+#define REDUCE(s, f) \
+    double s##_own = 0; \
+    IN_LINE(s##_own += f) \
+    float s = team_sum(team, (float)s##_own, part);
+#define TOP(m) \
+    float m = -INFINITY; \
+    IN_LINE(m = larger(x, m)) \
+    m = team_max(team, m, part);
+#define EXPONENTIALS(s, m) REDUCE(s, ys[at + k] = expf(x - m))
+#define LOG_SUM(m, s) \
+    LogSum m##_pair = log_sum(team, px, n, step, part); \
+    float m = m##_pair.top, s = m##_pair.total;
+#define LOG_OF(z, s) float z = logf(s);
+#define SUM(t, a) REDUCE(t, a)
+#define DOT(t, a, b) REDUCE(t, a * b)
+#define SAVE(m, s) \
+    if (team.lane == 0) { \
+        ys[line] = m + logf(s); \
+        saved[2 * line] = m; \
+        saved[2 * line + 1] = s; \
+    }
+#define SAVED(m, t) float m = saved[2 * line], t = dys[line] / saved[2 * line + 1];
+#define Y(f) IN_LINE(ys[at + k] = f)
+#define DX(f) IN_LINE(store(dx + k, acc || line > first, f))
+#define TIMES(a, b) ((a) * (b))
+#define EXP_LESS(x, m) (isinf(x) ? 0.f : expf(x - m))
+
+/** op softmax(x): row = softmax
+ *  op log_softmax(x): row = log_softmax
+ *  op log_softmax_along(x): row = log_softmax
+ *  op logsumexp_dim(x): row = logsumexp
+ *  Split s = split_at(&c.x[0].dim, c.attrs[0].u)
  *  n = s.len
  *  step = s.pre
  *  lines = s.pre * s.post * batch
  *  forward:
  *      x_lines = s.pre * s.post * c.x[0].dim.bd
- *      softmax_forward(blocks = 0): each(lines) if step >= 32      # the threads of a warp read 32 adjacent lines together
- *      softmax_forward(blocks = 1): rows(lines, n)
+ *      {row}_forward(blocks = 0): each(lines) if step >= 32      # the threads of a warp read 32 adjacent lines together
+ *      {row}_forward(blocks = 1): rows(lines, n)
  *  backward:
  *      x_lines = s.pre * s.post * elements
- *      softmax_backward(blocks = 0): each(x_lines) if step >= 32
- *      softmax_backward(blocks = 1): rows(x_lines, n) */
-extern "C" __global__ void softmax_forward(size_t lines, size_t n, size_t step, const float *__restrict__ xs,
-                                           size_t x_lines, float *ys, int blocks) {
-    __shared__ float part[32];
-    Team t = team_of(blocks);
-    for (size_t line = t.first; line < lines; line += t.step) {
-        const float *x = xs + line_at(line % x_lines, n, step);
-        float *y = ys + line_at(line, n, step);
-        float top = -INFINITY;
-        double total = 0;
-        for (size_t k = t.lane; k < n; k += t.lanes) top = larger(x[k * step], top);
-        top = team_max(t, top, part);
-        for (size_t k = t.lane; k < n; k += t.lanes) total += y[k * step] = expf(x[k * step] - top);
-        float factor = 1.f / team_sum(t, (float)total, part);
-        for (size_t k = t.lane; k < n; k += t.lanes) y[k * step] *= factor;
+ *      {row}_backward(blocks = 0): each(x_lines) if step >= 32
+ *      {row}_backward(blocks = 1): rows(x_lines, n) */
+#define LINE(name, result, forward, backward) \
+    extern "C" __global__ void name##_forward(size_t lines, size_t n, size_t step, const float *__restrict__ xs, \
+                                              size_t x_lines, float *ys, float *saved, int blocks) { \
+        __shared__ float part[32]; \
+        Team team = team_of(blocks); \
+        for (size_t line = team.first; line < lines; line += team.step) { \
+            size_t at = line_at(line, n, step); \
+            const float *px = xs + line_at(line % x_lines, n, step), *py = result ? ys + at : px, *pdy = px; \
+            (void)py; (void)pdy; \
+            forward \
+        } \
+    } \
+    extern "C" __global__ void name##_backward(size_t lines, size_t n, size_t step, const float *__restrict__ xs, \
+                                               const float *__restrict__ ys, const float *__restrict__ saved, \
+                                               const float *__restrict__ dys, size_t x_lines, float *dxs, int acc, \
+                                               int blocks) { \
+        __shared__ float part[32]; \
+        Team team = team_of(blocks); \
+        (void)part; \
+        for (size_t first = team.first; first < x_lines; first += team.step) { \
+            const float *px = xs + line_at(first, n, step); \
+            float *dx = dxs + line_at(first, n, step); \
+            for (size_t line = first; line < lines; line += x_lines) { \
+                size_t at = line_at(line, n, step); \
+                const float *py = result ? ys + at : px, *pdy = result ? dys + at : px; \
+                backward \
+            } \
+        } \
     }
-}
-
-// dx = y (dy - sum y dy).
-extern "C" __global__ void softmax_backward(size_t lines, size_t n, size_t step, const float *__restrict__ ys,
-                                            const float *__restrict__ dys, size_t x_lines, float *dxs, int acc,
-                                            int blocks) {
-    __shared__ float part[32];
-    Team t = team_of(blocks);
-    for (size_t first = t.first; first < x_lines; first += t.step) {
-        float *dx = dxs + line_at(first, n, step);
-        for (size_t line = first; line < lines; line += x_lines) {
-            const float *y = ys + line_at(line, n, step), *dy = dys + line_at(line, n, step);
-            double own = 0;
-            for (size_t k = t.lane; k < n; k += t.lanes) own += y[k * step] * dy[k * step];
-            float mean = team_sum(t, (float)own, part);
-            for (size_t k = t.lane; k < n; k += t.lanes)
-                store(dx + k * step, acc || line > first, y[k * step] * (dy[k * step] - mean));
-        }
-    }
-}
-
-/** op log_softmax(x)
- *  n = rows_of(&c.y.dim)
- *  step = 1
- *  blocks = 1
- *  cols = cols_of(&c.y.dim)
- *  lines = cols * batch
- *  forward:
- *      x_lines = cols * c.x[0].dim.bd
- *      log_softmax_forward: rows(lines, n)
- *  backward:
- *      x_lines = cols * elements
- *      log_softmax_backward: rows(x_lines, n) */
-/** op log_softmax_along(x)
- *  Split s = split_at(&c.y.dim, c.attrs[0].u)
- *  n = s.len
- *  step = s.pre
- *  lines = s.pre * s.post * batch
- *  forward:
- *      x_lines = s.pre * s.post * c.x[0].dim.bd
- *      log_softmax_forward(blocks = 0): each(lines) if step >= 32      # the threads of a warp read 32 adjacent lines together
- *      log_softmax_forward(blocks = 1): rows(lines, n)
- *  backward:
- *      x_lines = s.pre * s.post * elements
- *      log_softmax_backward(blocks = 0): each(x_lines) if step >= 32
- *      log_softmax_backward(blocks = 1): rows(x_lines, n) */
-// The difference to the maximum is taken first: next to large x, the logarithm of the sum of exponentials loses digits.
-extern "C" __global__ void log_softmax_forward(size_t lines, size_t n, size_t step, const float *__restrict__ xs,
-                                               size_t x_lines, float *ys, int blocks) {
-    __shared__ float part[32];
-    Team t = team_of(blocks);
-    for (size_t line = t.first; line < lines; line += t.step) {
-        const float *x = xs + line_at(line % x_lines, n, step);
-        float *y = ys + line_at(line, n, step);
-        LogSum z = log_sum(t, x, n, step, part);
-        z.total = logf(z.total);
-        for (size_t k = t.lane; k < n; k += t.lanes) y[k * step] = (x[k * step] - z.top) - z.total;
-    }
-}
-
-// dx = dy - e^y sum dy.
-extern "C" __global__ void log_softmax_backward(size_t lines, size_t n, size_t step, const float *__restrict__ ys,
-                                                const float *__restrict__ dys, size_t x_lines, float *dxs, int acc,
-                                                int blocks) {
-    __shared__ float part[32];
-    Team t = team_of(blocks);
-    for (size_t first = t.first; first < x_lines; first += t.step) {
-        float *dx = dxs + line_at(first, n, step);
-        for (size_t line = first; line < lines; line += x_lines) {
-            const float *y = ys + line_at(line, n, step), *dy = dys + line_at(line, n, step);
-            double own = 0;
-            for (size_t k = t.lane; k < n; k += t.lanes) own += dy[k * step];
-            float total = team_sum(t, (float)own, part);
-            for (size_t k = t.lane; k < n; k += t.lanes)
-                store(dx + k * step, acc || line > first, dy[k * step] - total * expf(y[k * step]));
-        }
-    }
-}
+#include "dynet_cy/line.def"
 
 /** op sparsemax(x)
  *  n = rows_of(&c.y.dim)
@@ -259,17 +235,11 @@ extern "C" __global__ void restricted_forward(size_t batch, size_t n, const floa
         const float *x = xs + b * stride_x;
         const uint32_t *chosen = items + b * count;
         float *y = ys + b * n;
-        float top = -INFINITY, z = 0.f;
-        for (LANES(k, count)) top = larger(x[chosen[k]], top);
-        top = block_max(top, part);
-        if (!isinf(top)) {
-            double own = 0;
-            for (LANES(k, count)) own += expf(x[chosen[k]] - top);
-            z = logf(block_sum((float)own, part));
-        }
+        LogSum z = log_sum(team_of(1), x, count, 1, part, chosen);
+        z.total = logf(z.total);
         for (LANES(i, n)) y[i] = -INFINITY;
         __syncthreads();
-        for (LANES(k, count)) y[chosen[k]] = (x[chosen[k]] - top) - z;
+        for (LANES(k, count)) y[chosen[k]] = (x[chosen[k]] - z.top) - z.total;
     }
 }
 
@@ -294,7 +264,7 @@ extern "C" __global__ void restricted_backward(size_t batch, size_t n, const uin
 // ---- logsumexp, elementwise over several arguments ----------------------------------------------
 // Bit k of `once`: argument k has batch size 1, with n numbers. With acc, y is a further argument. The maximum of each
 // element is saved, or 0 if that is not finite, and the logarithm of the sum of the e^(x - maximum).
-extern "C" __global__ void logsumexp_forward(size_t total, size_t n, dy_pointers xs, unsigned count, unsigned once,
+extern "C" __global__ void logsumexp_of_list_forward(size_t total, size_t n, dy_pointers xs, unsigned count, unsigned once,
                                              float *y, float *saved, int acc) {
     for (EACH(i, total)) {
         size_t j = i % n;
@@ -311,7 +281,7 @@ extern "C" __global__ void logsumexp_forward(size_t total, size_t n, dy_pointers
 }
 
 // dx += dy e^(x - y); summed over the batch if dx has fewer numbers than y.
-extern "C" __global__ void logsumexp_backward(size_t total, size_t n, const float *__restrict__ x,
+extern "C" __global__ void logsumexp_of_list_backward(size_t total, size_t n, const float *__restrict__ x,
                                               const float *__restrict__ saved, const float *__restrict__ dy, float *dx,
                                               int acc) {
     for (EACH(j, n)) {

@@ -220,8 +220,17 @@ def enumerators() -> Iterator[str]:
         yield from wrapped(", ".join([*names, f"{prefix}_COUNT"]), "        ")
 
 
+def kernels() -> Iterator[Row]:
+    """The rows of kernels.def, and those that its macro LINE makes of each row of line.def."""
+    yield from rows("kernels.def")
+    text = (ROWS / "kernels.def").read_text(encoding="utf-8").replace("\\\n", " ")
+    for line in rows("line.def"):
+        for end, takes in re.findall(r"KERNEL\(void, name(?:##)?(\w*), (\([^)]*\))\)", text):
+            yield Row("KERNEL", "void", f"{line.name}{end}, {takes}", "")
+
+
 def members() -> Iterator[str]:
-    for row in rows("kernels.def"):
+    for row in kernels():
         name, arguments = (" ".join(part.split()) for part in row.rest.split(",", 1))
         start = f"        {row.name} (*{name})"  # the first argument of KERNEL is the result
         whole = [word.replace(" ", "\0") for word in split(arguments[1:-1])]  # lines end between arguments

@@ -9,9 +9,9 @@ from dynet_cy.derivatives.table import composed
 from dynet_cy.functions.sequences import crf_score
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops.inputs import inputTensor
-from dynet_cy.ops.reduce import logsumexp_dim
 from dynet_cy.ops.select import pick
 from dynet_cy.ops.shape import reshape
+from dynet_cy.ops.softmax import logsumexp_dim
 
 IMPOSSIBLE = -1e30  # a score whose exponential is 0, and whose sums do not overflow
 

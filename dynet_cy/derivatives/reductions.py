@@ -31,14 +31,13 @@ from dynet_cy.ops.linalg import dot_product
 from dynet_cy.ops.reduce import (
     cumsum,
     l2_norm,
-    logsumexp_dim,
     max_dim,
     mean_batches,
     sum_dim,
     sum_elems,
 )
 from dynet_cy.ops.shape import concatenate, concatenate_cols, nobackprop, reshape
-from dynet_cy.ops.softmax import log_softmax, softmax
+from dynet_cy.ops.softmax import log_softmax, logsumexp_dim, softmax
 
 # ---- sums and means
 

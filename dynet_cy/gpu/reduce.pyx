@@ -139,8 +139,6 @@ cdef int EXTREME_BACKWARD = kernel_at(CU_ALONG, b"extreme_backward")
 cdef int INDEX_FORWARD = kernel_at(CU_ALONG, b"index_forward")
 cdef int ARGMAX_FORWARD = kernel_at(CU_ALONG, b"argmax_forward")
 cdef int SCAN_LINES = kernel_at(CU_ALONG, b"scan_lines")
-cdef int LOGSUMEXP_LINES = kernel_at(CU_ALONG, b"logsumexp_lines")
-cdef int LOGSUMEXP_LINES_BACKWARD = kernel_at(CU_ALONG, b"logsumexp_lines_backward")
 
 
 cdef int max_dim_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -264,29 +262,6 @@ cdef int cumsum_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 
 
 op = gpu_op(b"cumsum", CU_ALONG, cumsum_forward, cumsum_backward)
-op.assigns = True
-
-
-cdef int logsumexp_dim_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre, length = s.len, outer = s.post, lines = inner * outer * batch
-    if by_blocks(lines, length, inner == 1):
-        return launch_rows(gpu, LOGSUMEXP_LINES, lines, length, lines, inner, length, outer, c.x[0].v, c.x[0].bstride,
-                           c.y.v, c.saved, 1)
-    return launch_each(gpu, LOGSUMEXP_LINES, lines, lines, inner, length, outer, c.x[0].v, c.x[0].bstride, c.y.v,
-                       c.saved, 0)
-
-
-cdef int logsumexp_dim_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t elements = c.dx.dim.bd, uses = c.y.dim.bd // c.dx.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre, length = s.len, n = total_of(&c.dx.dim), lines = inner * s.post * elements
-    return launch_each(gpu, LOGSUMEXP_LINES_BACKWARD, n, n, inner, length, uses, lines, c.x[0].v, c.saved, c.dy.v,
-                       c.dx.v, c.accumulate)
-
-
-op = gpu_op(b"logsumexp_dim", CU_ALONG, logsumexp_dim_forward, logsumexp_dim_backward)
 op.assigns = True
 
 cdef int CU_VECTOR_NORM = module_at(b"vector_norm")

@@ -22,8 +22,8 @@ cdef int CU_SOFTMAX = module_at(b"softmax")
 
 # ---- logsumexp: elementwise over several arguments -----------------------------------------
 
-cdef int LOGSUMEXP_FORWARD = kernel_at(CU_SOFTMAX, b"logsumexp_forward")
-cdef int LOGSUMEXP_BACKWARD = kernel_at(CU_SOFTMAX, b"logsumexp_backward")
+cdef int LOGSUMEXP_OF_LIST_FORWARD = kernel_at(CU_SOFTMAX, b"logsumexp_of_list_forward")
+cdef int LOGSUMEXP_OF_LIST_BACKWARD = kernel_at(CU_SOFTMAX, b"logsumexp_of_list_backward")
 
 
 cdef int logsumexp_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -39,7 +39,7 @@ cdef int logsumexp_forward(Gpu* gpu, const Call* c) noexcept nogil:
         once |= <uint32_t>(c.x[i].dim.bd == 1) << count
         count += 1
         if count == <uint32_t>FLAGS or i + 1 == c.n:
-            launch_each(gpu, LOGSUMEXP_FORWARD, total, total, n, value_at(&xs), count, once, c.y.v, c.saved,
+            launch_each(gpu, LOGSUMEXP_OF_LIST_FORWARD, total, total, n, value_at(&xs), count, once, c.y.v, c.saved,
                         acc)
             count = once = 0
             acc = True
@@ -50,7 +50,7 @@ cdef int logsumexp_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t total = total_of(&c.y.dim), n = total_of(&c.dx.dim)
     if total == 0:
         return 0
-    return launch_each(gpu, LOGSUMEXP_BACKWARD, n, total, n, c.x[i].v, c.saved, c.dy.v, c.dx.v, c.accumulate)
+    return launch_each(gpu, LOGSUMEXP_OF_LIST_BACKWARD, n, total, n, c.x[i].v, c.saved, c.dy.v, c.dx.v, c.accumulate)
 
 
 op = gpu_op(b"logsumexp", CU_SOFTMAX, logsumexp_forward, logsumexp_backward)
@@ -149,6 +149,8 @@ cdef int SOFTMAX_FORWARD = kernel_at(CU_SOFTMAX, b"softmax_forward")
 cdef int SOFTMAX_BACKWARD = kernel_at(CU_SOFTMAX, b"softmax_backward")
 cdef int LOG_SOFTMAX_FORWARD = kernel_at(CU_SOFTMAX, b"log_softmax_forward")
 cdef int LOG_SOFTMAX_BACKWARD = kernel_at(CU_SOFTMAX, b"log_softmax_backward")
+cdef int LOGSUMEXP_FORWARD = kernel_at(CU_SOFTMAX, b"logsumexp_forward")
+cdef int LOGSUMEXP_BACKWARD = kernel_at(CU_SOFTMAX, b"logsumexp_backward")
 cdef int SPARSEMAX_FORWARD = kernel_at(CU_SOFTMAX, b"sparsemax_forward")
 cdef int SPARSEMAX_BACKWARD = kernel_at(CU_SOFTMAX, b"sparsemax_backward")
 cdef int RESTRICTED_FORWARD = kernel_at(CU_SOFTMAX, b"restricted_forward")
@@ -200,22 +202,22 @@ op.assigns = True
 
 cdef int softmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
-    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t n = s.len, step = s.pre, lines = s.pre * s.post * batch, x_lines = s.pre * s.post * c.x[0].dim.bd
     if step >= 32:
-        return launch_each(gpu, SOFTMAX_FORWARD, lines, lines, n, step, c.x[0].v, x_lines, c.y.v, 0)
-    return launch_rows(gpu, SOFTMAX_FORWARD, lines, n, lines, n, step, c.x[0].v, x_lines, c.y.v, 1)
+        return launch_each(gpu, SOFTMAX_FORWARD, lines, lines, n, step, c.x[0].v, x_lines, c.y.v, c.saved, 0)
+    return launch_rows(gpu, SOFTMAX_FORWARD, lines, n, lines, n, step, c.x[0].v, x_lines, c.y.v, c.saved, 1)
 
 
 cdef int softmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
-    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t n = s.len, step = s.pre, lines = s.pre * s.post * batch, x_lines = s.pre * s.post * elements
     if step >= 32:
-        return launch_each(gpu, SOFTMAX_BACKWARD, x_lines, lines, n, step, c.y.v, c.dy.v, x_lines, c.dx.v, c.accumulate,
-                           0)
-    return launch_rows(gpu, SOFTMAX_BACKWARD, x_lines, n, lines, n, step, c.y.v, c.dy.v, x_lines, c.dx.v, c.accumulate,
-                       1)
+        return launch_each(gpu, SOFTMAX_BACKWARD, x_lines, lines, n, step, c.x[0].v, c.y.v, c.saved, c.dy.v, x_lines,
+                           c.dx.v, c.accumulate, 0)
+    return launch_rows(gpu, SOFTMAX_BACKWARD, x_lines, n, lines, n, step, c.x[0].v, c.y.v, c.saved, c.dy.v, x_lines,
+                       c.dx.v, c.accumulate, 1)
 
 
 op = gpu_op(b"softmax", CU_SOFTMAX, softmax_forward, softmax_backward)
@@ -223,45 +225,53 @@ op.assigns = True
 
 
 cdef int log_softmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd, n = rows_of(&c.y.dim), step = 1
-    cdef int blocks = 1
-    cdef size_t cols = cols_of(&c.y.dim), lines = cols * batch, x_lines = cols * c.x[0].dim.bd
-    return launch_rows(gpu, LOG_SOFTMAX_FORWARD, lines, n, lines, n, step, c.x[0].v, x_lines, c.y.v, blocks)
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t n = s.len, step = s.pre, lines = s.pre * s.post * batch, x_lines = s.pre * s.post * c.x[0].dim.bd
+    if step >= 32:
+        return launch_each(gpu, LOG_SOFTMAX_FORWARD, lines, lines, n, step, c.x[0].v, x_lines, c.y.v, c.saved, 0)
+    return launch_rows(gpu, LOG_SOFTMAX_FORWARD, lines, n, lines, n, step, c.x[0].v, x_lines, c.y.v, c.saved, 1)
 
 
 cdef int log_softmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = rows_of(&c.y.dim), step = 1
-    cdef int blocks = 1
-    cdef size_t cols = cols_of(&c.y.dim), lines = cols * batch, x_lines = cols * elements
-    return launch_rows(gpu, LOG_SOFTMAX_BACKWARD, x_lines, n, lines, n, step, c.y.v, c.dy.v, x_lines, c.dx.v,
-                       c.accumulate, blocks)
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t n = s.len, step = s.pre, lines = s.pre * s.post * batch, x_lines = s.pre * s.post * elements
+    if step >= 32:
+        return launch_each(gpu, LOG_SOFTMAX_BACKWARD, x_lines, lines, n, step, c.x[0].v, c.y.v, c.saved, c.dy.v,
+                           x_lines, c.dx.v, c.accumulate, 0)
+    return launch_rows(gpu, LOG_SOFTMAX_BACKWARD, x_lines, n, lines, n, step, c.x[0].v, c.y.v, c.saved, c.dy.v, x_lines,
+                       c.dx.v, c.accumulate, 1)
 
 
 op = gpu_op(b"log_softmax", CU_SOFTMAX, log_softmax_forward, log_softmax_backward)
 op.assigns = True
 
+op = gpu_op(b"log_softmax_along", CU_SOFTMAX, log_softmax_forward, log_softmax_backward)
+op.assigns = True
 
-cdef int log_softmax_along_forward(Gpu* gpu, const Call* c) noexcept nogil:
+
+cdef int logsumexp_dim_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
-    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t n = s.len, step = s.pre, lines = s.pre * s.post * batch, x_lines = s.pre * s.post * c.x[0].dim.bd
     if step >= 32:
-        return launch_each(gpu, LOG_SOFTMAX_FORWARD, lines, lines, n, step, c.x[0].v, x_lines, c.y.v, 0)
-    return launch_rows(gpu, LOG_SOFTMAX_FORWARD, lines, n, lines, n, step, c.x[0].v, x_lines, c.y.v, 1)
+        return launch_each(gpu, LOGSUMEXP_FORWARD, lines, lines, n, step, c.x[0].v, x_lines, c.y.v, c.saved, 0)
+    return launch_rows(gpu, LOGSUMEXP_FORWARD, lines, n, lines, n, step, c.x[0].v, x_lines, c.y.v, c.saved, 1)
 
 
-cdef int log_softmax_along_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+cdef int logsumexp_dim_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
-    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t n = s.len, step = s.pre, lines = s.pre * s.post * batch, x_lines = s.pre * s.post * elements
     if step >= 32:
-        return launch_each(gpu, LOG_SOFTMAX_BACKWARD, x_lines, lines, n, step, c.y.v, c.dy.v, x_lines, c.dx.v,
-                           c.accumulate, 0)
-    return launch_rows(gpu, LOG_SOFTMAX_BACKWARD, x_lines, n, lines, n, step, c.y.v, c.dy.v, x_lines, c.dx.v,
-                       c.accumulate, 1)
+        return launch_each(gpu, LOGSUMEXP_BACKWARD, x_lines, lines, n, step, c.x[0].v, c.y.v, c.saved, c.dy.v, x_lines,
+                           c.dx.v, c.accumulate, 0)
+    return launch_rows(gpu, LOGSUMEXP_BACKWARD, x_lines, n, lines, n, step, c.x[0].v, c.y.v, c.saved, c.dy.v, x_lines,
+                       c.dx.v, c.accumulate, 1)
 
 
-op = gpu_op(b"log_softmax_along", CU_SOFTMAX, log_softmax_along_forward, log_softmax_along_backward)
+op = gpu_op(b"logsumexp_dim", CU_SOFTMAX, logsumexp_dim_forward, logsumexp_dim_backward)
 op.assigns = True
 
 

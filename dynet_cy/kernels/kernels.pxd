@@ -137,18 +137,9 @@ cdef extern from "dynet_cy/kernels.h" nogil:
         void (*repeat)(size_t rows, size_t cols, const float *b, float *y) noexcept nogil
         void (*bias_add)(size_t rows, size_t cols, const float *b, const float *x, float *y) noexcept nogil
         void (*bias_bwd)(size_t rows, size_t cols, const float *dy, float *db, int acc) noexcept nogil
-        void (*softmax)(size_t rows, size_t cols, const float *x, float *y) noexcept nogil
-        void (*softmax_bwd)(size_t rows, size_t cols, const float *y, const float *dy, float *dx,
-                            int acc) noexcept nogil
         void (*softmax_part)(size_t rows, size_t cols, float *x, float *top, float *total, float *factor) noexcept nogil
         void (*exp_less)(size_t rows, size_t cols, const float *z, float *x) noexcept nogil
         void (*softmax_part_bwd)(size_t rows, size_t cols, const float *y, const float *mean, float *dy) noexcept nogil
-        void (*log_softmax)(size_t rows, size_t cols, const float *x, float *y) noexcept nogil
-        void (*log_softmax_bwd)(size_t rows, size_t cols, const float *y, const float *dy, float *dx,
-                                int acc) noexcept nogil
-        void (*logsumexp)(size_t rows, size_t cols, const float *x, float *y) noexcept nogil
-        void (*logsumexp_bwd)(size_t rows, size_t cols, const float *x, const float *y, const float *dy, float *dx,
-                              int acc) noexcept nogil
         void (*lstm_gates)(size_t h, size_t cols, const float *pre, float forget_bias, float *gates) noexcept nogil
         void (*lstm_gates_bwd)(size_t h, size_t cols, const float *gates, const float *dgates, float *dpre,
                                int acc) noexcept nogil
@@ -177,6 +168,15 @@ cdef extern from "dynet_cy/kernels.h" nogil:
                               float *dx, int acc) noexcept nogil
         void (*random_words)(uint64_t key, uint32_t stream, uint64_t draw, size_t offset, size_t n,
                              uint32_t *out) noexcept nogil
+        void (*softmax)(size_t n, size_t step, size_t lines, const float *x, float *y, float *work) noexcept nogil
+        void (*softmax_bwd)(size_t n, size_t step, size_t lines, const float *x, const float *y, const float *dy,
+                            float *dx, float *work, int acc) noexcept nogil
+        void (*log_softmax)(size_t n, size_t step, size_t lines, const float *x, float *y, float *work) noexcept nogil
+        void (*log_softmax_bwd)(size_t n, size_t step, size_t lines, const float *x, const float *y, const float *dy,
+                                float *dx, float *work, int acc) noexcept nogil
+        void (*logsumexp)(size_t n, size_t step, size_t lines, const float *x, float *y, float *work) noexcept nogil
+        void (*logsumexp_bwd)(size_t n, size_t step, size_t lines, const float *x, const float *y, const float *dy,
+                              float *dx, float *work, int acc) noexcept nogil
         # end of kernels
 
     # derived: functions of dy_kernels_get

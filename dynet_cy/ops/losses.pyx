@@ -490,7 +490,7 @@ cdef inline const uint32_t* gold_of(const Call* c, uint32_t b) noexcept nogil:
 
 
 cdef inline void log_sums(size_t tags, const float* scores, size_t cols, float* pairs, float* y) noexcept nogil:
-    K.logsumexp(tags, cols, scores, pairs)
+    K.logsumexp(tags, 1, cols, scores, pairs, NULL)
     logs_of(cols, pairs, y)
 
 
@@ -518,7 +518,7 @@ cdef float log_last(const Call* c, const Scores* s, const float* alphas) noexcep
     cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
     cdef float[2] pair
     K.binary_fwd[<int>DY_BINARY_add](tags, alphas + (n - 1) * tags, 1, s.end, 1, s.rest)
-    K.logsumexp(tags, 1, s.rest, pair)
+    K.logsumexp(tags, 1, 1, s.rest, pair, NULL)
     return log_of(pair)
 
 
@@ -544,7 +544,7 @@ cdef inline void fit(size_t tags, const float* alpha, float* beta, float* work) 
     """Subtract a number from beta such that the exponentials of alpha + beta have the sum 1."""
     cdef float[2] pair
     K.binary_fwd[<int>DY_BINARY_add](tags, alpha, 1, beta, 1, work)
-    K.logsumexp(tags, 1, work, pair)
+    K.logsumexp(tags, 1, 1, work, pair, NULL)
     K.unary_fwd[<int>DY_UNARY_shift](tags, beta, -log_of(pair), 0, beta)
 
 
@@ -962,7 +962,7 @@ cdef void chain_backward(const Call* c, uint32_t i) noexcept nogil:
                                                 later[s + 2] if s + 2 < states and skips[s + 2] else -INFINITY)
             lower_by_greatest(states, beta)
             K.binary_fwd[<int>DY_BINARY_add](states, alphas + at, 1, beta, 1, weights)
-            K.logsumexp(states, 1, weights, pair)
+            K.logsumexp(states, 1, 1, weights, pair, NULL)
             K.unary_fwd[<int>DY_UNARY_shift](states, weights, -log_of(pair), 0, weights)
             K.unary_fwd[<int>DY_UNARY_exp](states, weights, 0, 0, weights)
             K.axpy(states, c.dy.v[b], weights, dx + at)

@@ -208,21 +208,11 @@ cdef void layer_norm_backward(const Call* c, uint32_t i) noexcept nogil:
 cdef inline void part_of_line(bint of_factors, size_t n, size_t stride, const float* x, const float* saved,
                               const float* dy, bint add, size_t step, float* dx) noexcept nogil:
     """The gradients of the factors, or the summands, of n elements of a line, `step` apart."""
-    cdef float middle = saved[0], factor = saved[1]
+    cdef float middle = saved[0], factor = saved[1], slope
     cdef size_t k
-    if of_factors:
-        if add:
-            for k in range(n):
-                dx[k * step] += dy[k * stride] * ((x[k * stride] - middle) * factor)
-        else:
-            for k in range(n):
-                dx[k * step] = dy[k * stride] * ((x[k * stride] - middle) * factor)
-    elif add:
-        for k in range(n):
-            dx[k * step] += dy[k * stride]
-    else:
-        for k in range(n):
-            dx[k * step] = dy[k * stride]
+    for k in range(n):
+        slope = dy[k * stride] * ((x[k * stride] - middle) * factor) if of_factors else dy[k * stride]
+        dx[k * step] = dx[k * step] + slope if add else slope
 
 
 cdef inline size_t terms_of_part(const Call* c, uint32_t i, const Split* s) noexcept nogil:
@@ -777,12 +767,8 @@ cdef void add_slopes(const Call* c, uint32_t b, uint32_t i, const Split* s, doub
     for _ in range(s.post):
         for k in range(s.len):
             t = 0
-            if i == VARIANCE or i == FACTOR:
-                for p in range(s.pre):
-                    t += <double>dy[p] * (x[p] - mean[k])
-            else:
-                for p in range(s.pre):
-                    t += dy[p]
+            for p in range(s.pre):
+                t += <double>dy[p] * (x[p] - mean[k]) if i == VARIANCE or i == FACTOR else dy[p]
             sum[k] += t
             x += s.pre
             dy += s.pre

@@ -38,9 +38,6 @@ def min_dim(x: Expression, d: int = 0) -> Expression:
 def cumsum(x: Expression, d: int = 0) -> Expression:
     """Cumulative sums of the elements along axis d; the result has the shape of x."""
 
-def logsumexp_dim(x: Expression, d: int = 0) -> Expression:
-    """Logarithm of the sum of e^x over the elements along axis d, which is removed."""
-
 def argmax(x: Expression, gradient_mode: str | None = None, d: int = 0) -> Expression:
     """The index of the greatest element along an axis, which is removed, as a value of the graph, an integer; the first if several are equal."""
 

@@ -12,12 +12,11 @@ from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply1, apply1_for, apply1x, expression
 from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport (
-    K, DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_abs, DY_UNARY_exp, DY_UNARY_pow_const, DY_UNARY_sqrt,
-    DY_UNARY_square, squares_of,
+    K, DY_BINARY_mul, DY_UNARY_abs, DY_UNARY_pow_const, DY_UNARY_sqrt, DY_UNARY_square, squares_of,
 )
 from dynet_cy.ops.inputs cimport axis_in, is_list, whole
 from dynet_cy.ops.loops cimport (
-    ALL_AXES, BATCH_BIT, Split, Sweep, Walk, best_of_line, count_of, is_usual, logs_of, split_at,
+    ALL_AXES, BATCH_BIT, Split, Sweep, Walk, best_of_line, count_of, is_usual, split_at,
     sum_run, sum_run_backward, sums_of, sweep, sweep_backward, sweep_forward, sweep_work, walk_of, without,
 )
 from dynet_cy.ops.positions cimport chooser_number, refuse, refused
@@ -257,7 +256,7 @@ operators.update(sum=_sum, mean=_mean)
 
 # ==== along =======================================================================================
 #
-# Ops along one axis: extremes, cumulative sums, log-sum-exp.
+# Ops along one axis: extremes, cumulative sums.
 
 cdef Expression along(const Op* op, object x, Py_ssize_t d, uint32_t how=0):
     cdef Extra extra = no_extra()
@@ -266,17 +265,12 @@ cdef Expression along(const Op* op, object x, Py_ssize_t d, uint32_t how=0):
     return apply1x(op, x, &extra)
 
 
-cdef int need_axis(const Shapes* s) except -1:
-    if s.attrs[0].u >= s.x[0].nd:
-        raise DimensionError(f"d must be an axis of x, from 0 to {<int>s.x[0].nd - 1}")
-    return 0
-
-
 # ---- max_dim, min_dim: y = max_i x_i; of equal ones the first gets the gradient --
 # Attributes: the axis, and whether NaN is ignored, as in DyNet; otherwise the first NaN is the result.
 
 cdef int extreme_dim(const Shapes* s, Dim* y) except -1:
-    need_axis(s)
+    if s.attrs[0].u >= s.x[0].nd:
+        raise DimensionError(f"d must be an axis of x, from 0 to {<int>s.x[0].nd - 1}")
     if s.x[0].d[s.attrs[0].u] == 0:
         raise DimensionError("x has no elements along d")
     without(s.x[0], <uint32_t>1 << s.attrs[0].u, y)
@@ -341,14 +335,16 @@ cdef void extreme_backward(const Call* c, uint32_t i) noexcept nogil:
             where += s.pre
 
 
-cdef Op* MAX_DIM = register(b"max_dim", b"x", extreme_dim, max_dim_forward, extreme_backward)
-MAX_DIM.unread = UNREAD
-MAX_DIM.saved = extreme_saved
-MAX_DIM.ragged = True
-cdef Op* MIN_DIM = register(b"min_dim", b"x", extreme_dim, min_dim_forward, extreme_backward)
-MIN_DIM.unread = UNREAD
-MIN_DIM.saved = extreme_saved
-MIN_DIM.ragged = True
+cdef Op* new_extreme(const char* name, Forward forward) except NULL:
+    cdef Op* op = register(name, b"x", extreme_dim, forward, extreme_backward)
+    op.unread = UNREAD
+    op.saved = extreme_saved
+    op.ragged = True
+    return op
+
+
+cdef Op* MAX_DIM = new_extreme(b"max_dim", max_dim_forward)
+cdef Op* MIN_DIM = new_extreme(b"min_dim", min_dim_forward)
 
 
 def max_dim(x, d=0):
@@ -447,115 +443,6 @@ def cumsum(x, d=0):
     return along(CUMSUM, x, axis_in(x, d, "cumsum"))
 
 
-# ---- logsumexp_dim: y = log sum_i e^x_i ---------------------------------------
-# The pairs of loops.pxd are saved.
-
-cdef int logsumexp_dim_dim(const Shapes* s, Dim* y) except -1:
-    need_axis(s)
-    without(s.x[0], <uint32_t>1 << s.attrs[0].u, y)
-    return 0
-
-
-cdef size_t logsumexp_dim_work(const Call* c, int i) noexcept nogil:
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    return s.pre * (s.len + 2) if s.pre > 1 else 0
-
-
-cdef inline bint is_infinite(float x) noexcept nogil:
-    return x - x != 0 and x == x
-
-
-cdef void logsumexp_dim_forward(const Call* c) noexcept nogil:
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t b, k, p
-    cdef const float* x
-    cdef float* pairs = c.saved
-    cdef float* top = c.work
-    cdef float* sums = c.work + s.pre
-    cdef float* e = sums + s.pre
-    if s.pre == 1 and c.x[0].dim.bd == c.y.dim.bd:
-        K.logsumexp(s.len, s.post * c.y.dim.bd, c.x[0].v, pairs)
-        logs_of(total_of(&c.y.dim), pairs, c.y.v)
-        return
-    for b in range(c.y.dim.bd):
-        x = element(&c.x[0], <uint32_t>b)
-        if s.pre == 1:
-            K.logsumexp(s.len, s.post, x, pairs)
-            pairs += 2 * s.post
-            continue
-        for _ in range(s.post):
-            K.fill(s.pre, -3.4e38, top)
-            for k in range(s.len):
-                K.binary_fwd[DY_BINARY_max](s.pre, top, 1, x + k * s.pre, 1, top)
-            for k in range(s.len):
-                K.binary_fwd[DY_BINARY_sub](s.pre, x + k * s.pre, 1, top, 1, e + k * s.pre)
-            K.unary_fwd[DY_UNARY_exp](s.pre * s.len, e, 0, 0, e)
-            K.bias_bwd(s.pre, s.len, e, sums, 0)
-            for p in range(s.pre):
-                pairs[2 * p] = top[p]
-                pairs[2 * p + 1] = 1 if is_infinite(top[p]) else sums[p]
-            x += s.pre * s.len
-            pairs += 2 * s.pre
-    logs_of(total_of(&c.y.dim), c.saved, c.y.v)
-
-
-cdef void logsumexp_dim_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t b, p
-    cdef const float* x
-    cdef float* dx
-    cdef const float* pairs = c.saved
-    cdef const float* dy = c.dy.v
-    cdef float* e = c.work
-    if s.pre == 1 and c.x[0].dim.bd == c.y.dim.bd:
-        K.logsumexp_bwd(s.len, s.post * c.y.dim.bd, c.x[0].v, pairs, dy, c.dx.v, 1)
-        return
-    for b in range(c.y.dim.bd):
-        x = element(&c.x[0], <uint32_t>b)
-        dx = element(&c.dx, <uint32_t>b)
-        if s.pre == 1:
-            K.logsumexp_bwd(s.len, s.post, x, pairs, dy, dx, 1)
-            pairs += 2 * s.post
-            dy += s.post
-            continue
-        for _ in range(s.post):
-            for _ in range(s.len):
-                for p in range(s.pre):
-                    e[p] = x[p] - pairs[2 * p]
-                K.unary_fwd[DY_UNARY_exp](s.pre, e, 0, 0, e)
-                for p in range(s.pre):
-                    if not is_infinite(x[p]):
-                        dx[p] += e[p] * (dy[p] / pairs[2 * p + 1])
-                x += s.pre
-                dx += s.pre
-            pairs += 2 * s.pre
-            dy += s.pre
-
-
-cdef size_t logsumexp_dim_saved(const Call* c) noexcept nogil:
-    return 2 * total_of(&c.y.dim)
-
-
-cdef Op* LOGSUMEXP_DIM = register(b"logsumexp_dim", b"x", logsumexp_dim_dim,
-                                  logsumexp_dim_forward, logsumexp_dim_backward)
-LOGSUMEXP_DIM.unread = UNREAD_RESULT
-LOGSUMEXP_DIM.work = logsumexp_dim_work
-LOGSUMEXP_DIM.saved = logsumexp_dim_saved
-
-
-def logsumexp_dim(x, d=0):
-    """Logarithm of the sum of e^x over the elements along axis d, which is removed.
-
-    Raises:
-        DimensionError: x has no axis d.
-
-    Example:
-        >>> round(dy.logsumexp_dim(dy.inputVector([1, 1])).value(), 3)
-        1.693
-    """
-    return along(LOGSUMEXP_DIM, x, axis_in(x, d, "logsumexp_dim"))
-
-
 # ---- argmax: y = 1 at the greatest element, the first of equal ones, else 0 ------
 
 cdef int argmax_dim(const Shapes* s, Dim* y) except -1:
@@ -588,14 +475,6 @@ ARGMAX_STRAIGHT_THROUGH.unread = UNREAD
 # ---- the indices of the greatest and of the least element along an axis, as values ------------
 # Attributes: the axis, whether the least is meant, and the function's number.  The first of equal elements counts.
 
-cdef int index_dim(const Shapes* s, Dim* y) except -1:
-    need_axis(s)
-    if s.x[0].d[s.attrs[0].u] == 0:
-        raise DimensionError("x has no elements along d")
-    without(s.x[0], <uint32_t>1 << s.attrs[0].u, y)
-    return 0
-
-
 cdef void index_forward(const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t line, first, best, n = total_of(&c.y.dim) // c.y.dim.bd
@@ -613,16 +492,17 @@ cdef void index_forward(const Call* c) noexcept nogil:
         y += n
 
 
-cdef Op* INDEX_OF_MAX = register(b"index_of_max", b"x", index_dim, index_forward, NULL)
-INDEX_OF_MAX.ragged = True
-INDEX_OF_MAX.result = INTEGERS
-INDEX_OF_MAX.raised = refused
-INDEX_OF_MAX.no_gradient_because = b"indices are constant almost everywhere"
-cdef Op* INDEX_OF_MIN = register(b"index_of_min", b"x", index_dim, index_forward, NULL)
-INDEX_OF_MIN.ragged = True
-INDEX_OF_MIN.result = INTEGERS
-INDEX_OF_MIN.raised = refused
-INDEX_OF_MIN.no_gradient_because = b"indices are constant almost everywhere"
+cdef Op* new_index(const char* name) except NULL:
+    cdef Op* op = register(name, b"x", extreme_dim, index_forward, NULL)
+    op.ragged = True
+    op.result = INTEGERS
+    op.raised = refused
+    op.no_gradient_because = b"indices are constant almost everywhere"
+    return op
+
+
+cdef Op* INDEX_OF_MAX = new_index(b"index_of_max")
+cdef Op* INDEX_OF_MIN = new_index(b"index_of_min")
 
 
 cdef Expression index_along(object x, object d, bint least, str name):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from libc.math cimport INFINITY, exp, fabs, log
+from libc.math cimport INFINITY, fabs
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, uint32_t
 
@@ -1490,6 +1490,14 @@ operators["continuations"] = _continuations
 # ---- cumulative ops ---------------------------------------------------------------
 # The loops run block by block: `len` rows of `pre` elements, that is `pre` adjacent lines along the axis.
 
+cdef extern from "dynet_cy/cumulative.h" nogil:
+    # derived: functions of dy_logcumsumexp, dy_cumulative_backward
+    void dy_logcumsumexp(size_t n, size_t step, const float* x, float* y, float* saved)
+    void dy_cumulative_backward(
+        int logs, size_t n, size_t step, const float* x, const float* y, const float* saved, const float* dy,
+        float* dx)
+    # end of functions
+
 ctypedef void (*BlockForward)(const Split* s, const float* x, float* y, float* saved) noexcept nogil
 
 
@@ -1511,51 +1519,19 @@ cdef void cumulative_forward(const Call* c, BlockForward forward) noexcept nogil
                 saved += 2 * size
 
 
-cdef inline double ratio_of_exponentials(float a, float b) noexcept nogil:
-    """exp(a) / exp(b), which is 1 for equal infinities."""
-    return 1 if a == b else exp(<double>a - b)
-
-
 cdef inline void cumulative_backward(const Call* c, bint logs) noexcept nogil:
-    """The gradient of logcumsumexp, or else of cumprod, from the end of each line to its beginning.
-
-    cumprod: dx_k = y_{k-1} s_k, where s_k = dy_k + x_{k+1} s_{k+1}: no division, so zeros are numbers like others.
-    logcumsumexp: dx_k = exp(x_k - y_k) s_k, where s_k = dy_k + exp(y_k - y_{k+1}) s_{k+1}: no exponent is above 0.
-    exp(y) is exp(greatest) * total, the saved pair of each element.
-    """
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t o, k, p, at, size = s.pre * s.len
+    cdef size_t o, p, at
     cdef uint32_t b
-    cdef double total, next_by_own, own_by_x
-    cdef const float* own
-    cdef const float* after
-    cdef const float* x
-    cdef const float* y
-    cdef const float* dy
-    cdef float* dx
+    cdef const float* saved = c.saved
     for b in range(c.y.dim.bd):
         for o in range(s.post):
-            x = element(&c.x[0], b) + o * size
-            y = element(&c.y, b) + o * size
-            dy = element(&c.dy, b) + o * size
-            dx = element(&c.dx, b) + o * size
             for p in range(s.pre):
-                total = 0
-                for k in range(s.len, 0, -1):
-                    at = (k - 1) * s.pre + p
-                    next_by_own = own_by_x = 0
-                    if logs:
-                        own = c.saved + 2 * ((b * s.post + o) * size + at)
-                        after = own + 2 * s.pre
-                        if k < s.len:
-                            next_by_own = ratio_of_exponentials(own[0], after[0]) * own[1] / after[1]
-                        own_by_x = ratio_of_exponentials(x[at], own[0]) / own[1]
-                    else:
-                        if k < s.len:
-                            next_by_own = x[at + s.pre]
-                        own_by_x = y[at - s.pre] if k > 1 else 1
-                    total = dy[at] + next_by_own * total
-                    dx[at] += <float>(total * own_by_x)
+                at = o * s.pre * s.len + p
+                dy_cumulative_backward(logs, s.len, s.pre, element(&c.x[0], b) + at, element(&c.y, b) + at,
+                                       saved + 2 * p if logs else NULL, element(&c.dy, b) + at, element(&c.dx, b) + at)
+            if logs:
+                saved += 2 * s.pre * s.len
 
 
 # ---- cumprod: y_i = prod_{j<=i} x_j -----------------------------------------------
@@ -1598,27 +1574,9 @@ def cumprod(x, d=0):
 # ---- logcumsumexp: y_i = log(sum_{j<=i} exp(x_j)) ------------------------------------
 
 cdef void logcumsumexp_block(const Split* s, const float* x, float* y, float* saved) noexcept nogil:
-    """The sum is kept as exp(greatest) * total, in double precision, so that no exponential overflows.
-
-    Both are saved: y has too few digits next to a large maximum.
-    """
-    cdef size_t k, p, at
-    cdef double greatest, total
+    cdef size_t p
     for p in range(s.pre):
-        greatest = x[p]
-        total = 1
-        y[p] = saved[2 * p] = x[p]
-        saved[2 * p + 1] = 1
-        for k in range(1, s.len):
-            at = k * s.pre + p
-            if x[at] > greatest:
-                total = total * exp(greatest - x[at]) + 1
-                greatest = x[at]
-            else:  # equal elements may be infinite, and their difference NaN
-                total += 1 if x[at] == greatest else exp(x[at] - greatest)
-            y[at] = <float>(greatest + log(total))
-            saved[2 * at] = <float>greatest
-            saved[2 * at + 1] = <float>total
+        dy_logcumsumexp(s.len, s.pre, x + p, y + p, saved + 2 * p)
 
 
 cdef void logcumsumexp_forward(const Call* c) noexcept nogil:

@@ -34,6 +34,9 @@ def pickneglogsoftmax_list(xs: Iterable[Expression], vs: _Ints | Sequence[Expres
 def pickneglogsoftmax_batch(x: Expression, vs: Expression | _Ints) -> Expression:
     """Negative log-likelihood of one class for each batch element."""
 
+def logsumexp_dim(x: Expression, d: int = 0) -> Expression:
+    """Logarithm of the sum of e^x over the elements along axis d, which is removed."""
+
 def logsumexp(xs: Iterable[Expression]) -> Expression:
     """log(e^x1 + e^x2 + ...), element by element, without overflow."""
 

@@ -3,7 +3,7 @@
 from libc.math cimport INFINITY, expf, isnan, logf
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport qsort
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memset, strcmp
 
 from dynet_cy.core.tensor cimport (
     Call, Dim, cols_of, element, number_at, rows_of, same_shape, size_of, total_of,
@@ -13,14 +13,15 @@ from dynet_cy.graph.making cimport apply, apply1_for, apply1x, apply2, apply2_fo
 from dynet_cy.graph.origin cimport describe_dim
 from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport (
-    K, DY_BINARY_add, DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log,
+    K, dy_kernels, DY_BINARY_add, DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log,
 )
 from dynet_cy.kernels.product cimport RangeRun, in_ranges
 from dynet_cy.ops.inputs cimport axis_in, check_count, is_list, set_index, set_indices, whole
-from dynet_cy.ops.loops cimport Split, split_at
+from dynet_cy.ops.loops cimport without
 from dynet_cy.ops.positions cimport function_number, is_position, need_one, need_positions, refuse, refused
 from dynet_cy.ops.registry cimport (
-    FLAT, SECOND, UNREAD_ARGUMENTS, UNREAD_FIRST, UNREAD_RESULT, Op, Shapes, register, same_dim,
+    FLAT, SECOND, UNREAD_ARGUMENTS, UNREAD_FIRST, UNREAD_RESULT, Backward, DimRule, Forward, Op, Shapes, register,
+    same_dim,
 )
 from dynet_cy.ops.index cimport ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS
 from dynet_cy.ops.select cimport one_each, put, taken
@@ -34,15 +35,28 @@ from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.shape import reshape, transpose
 
 
+cdef extern from "dynet_cy/line.h" nogil:
+    # derived: constants of PAIRS = DY_LINE_PAIRS
+    int PAIRS "DY_LINE_PAIRS"
+    # end of constants
+    ctypedef struct LineRow "dy_line_row":
+        const char* name
+        int result
+        Forward forward
+        Backward backward
+
+    const dy_kernels* dy_line_kernels
+    const LineRow dy_line_rows[]
+    # derived: functions of dy_line_work, dy_line_saved
+    size_t dy_line_work(const Call* c, int i)
+    size_t dy_line_saved(const Call* c)
+    # end of functions
+
+
+dy_line_kernels = K
+
+
 # ==== softmax =====================================================================================
-
-cdef inline uint32_t calls_for(const Call* c, size_t* n) noexcept nogil:
-    """The number of kernel calls for the batch: one if x and y have the same layout."""
-    if c.x[0].dim.bd == c.y.dim.bd:
-        n[0] *= c.y.dim.bd
-        return 1
-    return c.y.dim.bd
-
 
 cdef inline bint adds(const Call* c, uint32_t b) noexcept nogil:
     """Whether batch element b adds to dx rather than assigns it."""
@@ -58,6 +72,15 @@ cdef int scores_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
+cdef int picked_dim(const Shapes* s, Dim* y) except -1:
+    """One result for a vector of scores and an item; attribute 1: whether there is an index for each batch element."""
+    if s.attrs[1].i and s.n_items != s.bd:
+        raise IndexError(f"{s.n_items} indices given for a batch of {s.bd}")
+    s.attrs[1].i = 0
+    scores_dim(s, y)
+    return check_indices(s, 1, size_of(s.x[0]))
+
+
 cdef int check_indices(const Shapes* s, uint32_t item_count, size_t n) except -1:
     """Every index must be below n."""
     cdef uint32_t i
@@ -68,82 +91,42 @@ cdef int check_indices(const Shapes* s, uint32_t item_count, size_t n) except -1
     return 0
 
 
-# ---- softmax: y = e^x / sum e^x, along axis d ---------------------------------
+# ---- rows of line.def ------------------------------------------------------------
 
-cdef int softmax_dim(const Shapes* s, Dim* y) except -1:
+cdef int axis_dim(const Shapes* s, Dim* y) except -1:
     if s.attrs[0].i < 0 or <uint32_t>s.attrs[0].i >= max(s.x[0].nd, <uint32_t>1):
         raise DimensionError(f"x has no axis {s.attrs[0].i}")
     return same_dim(s, y)
 
 
-cdef void softmax_forward(const Call* c) noexcept nogil:
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre, n = s.len, outer = s.post, o, k
-    cdef uint32_t b, calls
-    cdef float* top = c.work
-    cdef float* x
-    cdef float* y
-    calls = calls_for(c, &outer)
-    for b in range(calls):
-        if inner == 1:
-            K.softmax(n, outer, element(&c.x[0], b), element(&c.y, b))
-            continue
-        for o in range(outer):
-            x = element(&c.x[0], b) + o * n * inner
-            y = element(&c.y, b) + o * n * inner
-            memcpy(top, x, inner * sizeof(float))
-            for k in range(1, n):
-                K.binary_fwd[<int>DY_BINARY_max](inner, top, 1, x + k * inner, 1, top)
-            for k in range(n):
-                K.binary_fwd[<int>DY_BINARY_sub](inner, x + k * inner, 1, top, 1, y + k * inner)
-            K.unary_fwd[<int>DY_UNARY_exp](n * inner, y, 0, 0, y)
-            K.bias_bwd(inner, n, y, top, 0)
-            for k in range(inner):
-                top[k] = 1 / top[k]
-            for k in range(n):
-                K.binary_fwd[<int>DY_BINARY_mul](inner, y + k * inner, 1, top, 1, y + k * inner)
+cdef int without_axis_dim(const Shapes* s, Dim* y) except -1:
+    if s.attrs[0].u >= s.x[0].nd:
+        raise DimensionError(f"d must be an axis of x, from 0 to {<int>s.x[0].nd - 1}")
+    without(s.x[0], <uint32_t>1 << s.attrs[0].u, y)
+    return 0
 
 
-cdef void softmax_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre, n = s.len, outer = s.post, o, k, j, at
-    cdef uint32_t b, calls
-    cdef float* mean = c.work
-    cdef float* y
-    cdef float* dy
-    cdef float* dx
-    calls = calls_for(c, &outer)
-    for b in range(calls):
-        if inner == 1:
-            K.softmax_bwd(n, outer, element(&c.y, b), element(&c.dy, b), element(&c.dx, b),
-                          adds(c, b))
-            continue
-        for o in range(outer):
-            y = element(&c.y, b) + o * n * inner
-            dy = element(&c.dy, b) + o * n * inner
-            dx = element(&c.dx, b) + o * n * inner
-            memset(mean, 0, inner * sizeof(float))
-            for k in range(n):
-                for j in range(inner):
-                    mean[j] += y[k * inner + j] * dy[k * inner + j]
-            if not adds(c, b):
-                memset(dx, 0, n * inner * sizeof(float))
-            for k in range(n):
-                for j in range(inner):
-                    at = k * inner + j
-                    dx[at] += y[at] * (dy[at] - mean[j])
+cdef Op* line_op(const char* name, const char* row_name, DimRule dim) except NULL:
+    """An op that computes a row of line.def along the axis that is attribute 0."""
+    cdef const LineRow* row = dy_line_rows
+    cdef Op* op
+    while strcmp(row.name, row_name) != 0:
+        row += 1
+    op = register(name, b"x", dim, row.forward, row.backward)
+    op.unread = UNREAD_ARGUMENTS
+    op.work = dy_line_work
+    op.assigns = True
+    if row.result == PAIRS:
+        op.unread = UNREAD_RESULT
+        op.saved = dy_line_saved
+    else:
+        op.ragged = True
+    return op
 
 
-cdef size_t softmax_work(const Call* c, int i) noexcept nogil:
-    cdef size_t inner = split_at(&c.x[0].dim, c.attrs[0].u).pre
-    return inner if inner > 1 else 0
+# ---- softmax: y = e^x / sum e^x, along axis d ---------------------------------
 
-
-cdef Op* SOFTMAX = register(b"softmax", b"x", softmax_dim, softmax_forward, softmax_backward)
-SOFTMAX.unread = UNREAD_ARGUMENTS
-SOFTMAX.work = softmax_work
-SOFTMAX.ragged = True
-SOFTMAX.assigns = True
+cdef Op* SOFTMAX = line_op(b"softmax", b"softmax", axis_dim)
 results[SOFTMAX.id] = "probabilities"
 
 
@@ -195,95 +178,11 @@ def softmin(x, d: int = 0):
     return normalized(SOFTMAX, -expression(x, "softmin", "x"), d, "softmin")
 
 
-# ---- log_softmax: y = x - log sum e^x, in each column -------------------------
+# ---- log_softmax: y = x - log sum e^x, in each column, and along another axis ----------
 
-cdef void log_softmax_forward(const Call* c) noexcept nogil:
-    cdef size_t cols = cols_of(&c.x[0].dim)
-    cdef uint32_t b, calls = calls_for(c, &cols)
-    for b in range(calls):
-        K.log_softmax(rows_of(&c.x[0].dim), cols, element(&c.x[0], b), element(&c.y, b))
-
-
-cdef void log_softmax_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t cols = cols_of(&c.x[0].dim)
-    cdef uint32_t b, calls = calls_for(c, &cols)
-    for b in range(calls):
-        K.log_softmax_bwd(rows_of(&c.x[0].dim), cols, element(&c.y, b), element(&c.dy, b),
-                          element(&c.dx, b), adds(c, b))
-
-
-cdef Op* LOG_SOFTMAX = register(b"log_softmax", b"x", same_dim, log_softmax_forward,
-                                log_softmax_backward)
-LOG_SOFTMAX.unread = UNREAD_ARGUMENTS
+cdef Op* LOG_SOFTMAX = line_op(b"log_softmax", b"log_softmax", same_dim)
 LOG_SOFTMAX.columns = True
-LOG_SOFTMAX.ragged = True
-LOG_SOFTMAX.assigns = True
-
-
-# ---- log_softmax_along: the same along an axis other than the first ------------
-
-cdef void log_softmax_along_forward(const Call* c) noexcept nogil:
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre, n = s.len, outer = s.post, o, k, j
-    cdef uint32_t b, calls
-    cdef float* top = c.work
-    cdef float* e = c.work + inner
-    cdef const float* x
-    cdef float* y
-    calls = calls_for(c, &outer)
-    for b in range(calls):
-        for o in range(outer):
-            x = element(&c.x[0], b) + o * n * inner
-            y = element(&c.y, b) + o * n * inner
-            memcpy(top, x, inner * sizeof(float))
-            for k in range(1, n):
-                K.binary_fwd[<int>DY_BINARY_max](inner, top, 1, x + k * inner, 1, top)
-            for j in range(inner):
-                if top[j] - top[j] != 0:
-                    top[j] = 0
-            for k in range(n):
-                K.binary_fwd[<int>DY_BINARY_sub](inner, x + k * inner, 1, top, 1, y + k * inner)
-            K.unary_fwd[<int>DY_UNARY_exp](n * inner, y, 0, 0, e)
-            K.bias_bwd(inner, n, e, top, 0)
-            K.unary_fwd[<int>DY_UNARY_log](inner, top, 0, 0, top)
-            for k in range(n):
-                K.binary_fwd[<int>DY_BINARY_sub](inner, y + k * inner, 1, top, 1, y + k * inner)
-
-
-cdef void log_softmax_along_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre, n = s.len, outer = s.post, o, k, j, at
-    cdef uint32_t b, calls
-    cdef float* total = c.work
-    cdef float* e = c.work + inner
-    cdef const float* dy
-    cdef float* dx
-    calls = calls_for(c, &outer)
-    for b in range(calls):
-        for o in range(outer):
-            dy = element(&c.dy, b) + o * n * inner
-            dx = element(&c.dx, b) + o * n * inner
-            K.bias_bwd(inner, n, dy, total, 0)
-            K.unary_fwd[<int>DY_UNARY_exp](n * inner, element(&c.y, b) + o * n * inner, 0, 0, e)
-            if not adds(c, b):
-                memset(dx, 0, n * inner * sizeof(float))
-            for k in range(n):
-                for j in range(inner):
-                    at = k * inner + j
-                    dx[at] += dy[at] - e[at] * total[j]
-
-
-cdef size_t log_softmax_along_work(const Call* c, int i) noexcept nogil:
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    return (s.len + 1) * s.pre
-
-
-cdef Op* LOG_SOFTMAX_ALONG = register(b"log_softmax_along", b"x", softmax_dim, log_softmax_along_forward,
-                                      log_softmax_along_backward)
-LOG_SOFTMAX_ALONG.unread = UNREAD_ARGUMENTS
-LOG_SOFTMAX_ALONG.work = log_softmax_along_work
-LOG_SOFTMAX_ALONG.ragged = True
-LOG_SOFTMAX_ALONG.assigns = True
+cdef Op* LOG_SOFTMAX_ALONG = line_op(b"log_softmax_along", b"log_softmax", axis_dim)
 
 
 # ---- restricted_log_softmax: the same over some elements; -inf for the others ---
@@ -306,7 +205,7 @@ cdef void restricted_forward(const Call* c) noexcept nogil:
         y = element(&c.y, b)
         for k in range(c.item_count):
             c.work[k] = x[chosen[k]]
-        K.log_softmax(c.item_count, 1, c.work, c.work)
+        K.log_softmax(c.item_count, 1, 1, c.work, c.work, NULL)
         for k in range(c.item_count):
             y[chosen[k]] = c.work[k]
         chosen += c.item_count
@@ -400,24 +299,16 @@ cdef enum:
     LOG_SUM_COST = 32
 
 
-cdef int picked_dim(const Shapes* s, Dim* y) except -1:
-    if s.attrs[1].i and s.n_items != s.bd:
-        raise IndexError(f"{s.n_items} indices given for a batch of {s.bd}")
-    s.attrs[1].i = 0
-    scores_dim(s, y)
-    return check_indices(s, 1, size_of(s.x[0]))
-
-
 cdef void log_sums(void* job, size_t first, size_t end) noexcept nogil:
     cdef const Call* c = <const Call*>job
-    K.logsumexp(size_of(&c.x[0].dim), end - first, element(&c.x[0], <uint32_t>first), c.saved + 2 * first)
+    K.logsumexp(size_of(&c.x[0].dim), 1, end - first, element(&c.x[0], <uint32_t>first), c.saved + 2 * first, NULL)
 
 
 cdef void log_sums_backward(void* job, size_t first, size_t end) noexcept nogil:
     cdef const Call* c = <const Call*>job
     cdef uint32_t b = <uint32_t>first
-    K.logsumexp_bwd(size_of(&c.x[0].dim), end - first, element(&c.x[0], b), c.saved + 2 * first, c.dy.v + first,
-                    element(&c.dx, b), adds(c, b))
+    K.logsumexp_bwd(size_of(&c.x[0].dim), 1, end - first, element(&c.x[0], b), c.saved + 2 * first, c.dy.v + first,
+                    element(&c.dx, b), NULL, adds(c, b))
 
 
 cdef void for_batch_elements(const Call* c, RangeRun run) noexcept nogil:
@@ -430,33 +321,51 @@ cdef void for_batch_elements(const Call* c, RangeRun run) noexcept nogil:
             run(<void*>c, b, b + 1)
 
 
+cdef inline bint class_of(const Call* c, uint32_t b, uint32_t* at) noexcept nogil:
+    """Find the true class, an item or a value of the graph; False if that is refused."""
+    cdef uint32_t n = <uint32_t>size_of(&c.x[0].dim)
+    if c.n == 1:
+        at[0] = c.items[b]
+    elif not is_position(&c.x[1], b, 0, n, at):
+        refuse(c.attrs[3].u, &c.x[1], b, 0, n)
+        return False
+    return True
+
+
 cdef void pickneglogsoftmax_forward(const Call* c) noexcept nogil:
-    cdef uint32_t b
+    cdef uint32_t b, at
     cdef const float* pair
     for_batch_elements(c, log_sums)
     for b in range(c.y.dim.bd):
         pair = c.saved + 2 * <size_t>b
-        c.y.v[b] = logf(pair[1]) - (element(&c.x[0], b)[c.items[b]] - pair[0])
+        c.y.v[b] = logf(pair[1]) - (element(&c.x[0], b)[at] - pair[0]) if class_of(c, b, &at) else 0
 
 
 cdef void pickneglogsoftmax_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef uint32_t b
-    for_batch_elements(c, log_sums_backward)
-    for b in range(c.y.dim.bd):
-        element(&c.dx, b)[c.items[b]] -= c.dy.v[b]
+    if i == 0:
+        for_batch_elements(c, log_sums_backward)
+        for b in range(c.y.dim.bd):
+            element(&c.dx, b)[c.items[b] if c.n == 1 else <size_t>number_at(&c.x[1], b, 0)] -= c.dy.v[b]
+    elif not c.accumulate:
+        memset(c.dx.v, 0, total_of(&c.dx.dim) * sizeof(float))
 
 
 cdef size_t two_per_element(const Call* c) noexcept nogil:
     return 2 * <size_t>c.y.dim.bd
 
 
-cdef Op* PICKNEGLOGSOFTMAX = register(b"pickneglogsoftmax", b"x", picked_dim,
-                                      pickneglogsoftmax_forward, pickneglogsoftmax_backward)
-PICKNEGLOGSOFTMAX.unread = UNREAD_RESULT
-PICKNEGLOGSOFTMAX.over = UNREAD_FIRST
-PICKNEGLOGSOFTMAX.saved = two_per_element
-PICKNEGLOGSOFTMAX.ragged = True
-PICKNEGLOGSOFTMAX.assigns = True
+cdef Op* new_loss(const char* name, const char* args, DimRule dim) except NULL:
+    cdef Op* op = register(name, args, dim, pickneglogsoftmax_forward, pickneglogsoftmax_backward)
+    op.unread = UNREAD_RESULT
+    op.over = UNREAD_FIRST
+    op.saved = two_per_element
+    op.ragged = True
+    op.assigns = True
+    return op
+
+
+cdef Op* PICKNEGLOGSOFTMAX = new_loss(b"pickneglogsoftmax", b"x", picked_dim)
 
 
 # ---- the same, of a class that is a value of the graph ------------------------------------
@@ -467,36 +376,7 @@ cdef int picked_at_dim(const Shapes* s, Dim* y) except -1:
     return need_positions(s.x[1], size_of(s.x[0]))
 
 
-cdef void pickneglogsoftmax_at_forward(const Call* c) noexcept nogil:
-    cdef uint32_t b, at, n = <uint32_t>size_of(&c.x[0].dim)
-    cdef const float* pair
-    for_batch_elements(c, log_sums)
-    for b in range(c.y.dim.bd):
-        pair = c.saved + 2 * <size_t>b
-        if is_position(&c.x[1], b, 0, n, &at):
-            c.y.v[b] = logf(pair[1]) - (element(&c.x[0], b)[at] - pair[0])
-        else:
-            c.y.v[b] = 0
-            refuse(c.attrs[3].u, &c.x[1], b, 0, n)
-
-
-cdef void pickneglogsoftmax_at_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef uint32_t b
-    if i == 0:
-        for_batch_elements(c, log_sums_backward)
-        for b in range(c.y.dim.bd):
-            element(&c.dx, b)[<size_t>number_at(&c.x[1], b, 0)] -= c.dy.v[b]
-    elif not c.accumulate:
-        memset(c.dx.v, 0, total_of(&c.dx.dim) * sizeof(float))
-
-
-cdef Op* PICKNEGLOGSOFTMAX_AT = register(b"pickneglogsoftmax_at", b"x v", picked_at_dim,
-                                         pickneglogsoftmax_at_forward, pickneglogsoftmax_at_backward)
-PICKNEGLOGSOFTMAX_AT.unread = UNREAD_RESULT
-PICKNEGLOGSOFTMAX_AT.over = UNREAD_FIRST
-PICKNEGLOGSOFTMAX_AT.saved = two_per_element
-PICKNEGLOGSOFTMAX_AT.ragged = True
-PICKNEGLOGSOFTMAX_AT.assigns = True
+cdef Op* PICKNEGLOGSOFTMAX_AT = new_loss(b"pickneglogsoftmax_at", b"x v", picked_at_dim)
 PICKNEGLOGSOFTMAX_AT.raised = refused
 PICKNEGLOGSOFTMAX_AT.integers = SECOND
 
@@ -615,6 +495,24 @@ def pickneglogsoftmax_batch(x, vs: Expression | _Ints):
     return apply1x(PICKNEGLOGSOFTMAX, x, &extra)
 
 
+# ---- logsumexp_dim: y = log sum_i e^x_i, along axis d -------------------------------
+
+cdef Op* LOGSUMEXP_DIM = line_op(b"logsumexp_dim", b"logsumexp", without_axis_dim)
+
+
+def logsumexp_dim(x, d=0):
+    """Logarithm of the sum of e^x over the elements along axis d, which is removed.
+
+    Raises:
+        DimensionError: x has no axis d.
+
+    Example:
+        >>> round(dy.logsumexp_dim(dy.inputVector([1, 1])).value(), 3)
+        1.693
+    """
+    return normalized(LOGSUMEXP_DIM, x, d, "logsumexp_dim")
+
+
 # ---- logsumexp: y = log sum_i e^(x_i), element by element ----------------------
 # The maximum of each element and the logarithm of the sum of e^(x - maximum) are saved: their sum, y, has too few
 # digits next to a large maximum.  Elements are computed by tiles, which stay in the cache.
@@ -622,7 +520,7 @@ def pickneglogsoftmax_batch(x, vs: Expression | _Ints):
 cdef enum:
     LOG_SUM_TILE = 1024
 
-cdef int logsumexp_dim(const Shapes* s, Dim* y) except -1:
+cdef int of_list_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t i
     for i in range(1, s.n):
         if not same_shape(s.x[i], s.x[0]):
@@ -703,7 +601,7 @@ cdef size_t logsumexp_work(const Call* c, int i) noexcept nogil:
     return (3 if i < 0 else 1) * tile_at(0, size_of(&c.y.dim))
 
 
-cdef Op* LOGSUMEXP = register(b"logsumexp", b"xs...", logsumexp_dim, logsumexp_forward,
+cdef Op* LOGSUMEXP = register(b"logsumexp", b"xs...", of_list_dim, logsumexp_forward,
                               logsumexp_backward)
 LOGSUMEXP.batching = FLAT
 LOGSUMEXP.work = logsumexp_work
@@ -810,14 +708,6 @@ def sparsemax(x):
 # ---- hinge: y = sum_(j != v) max(m - x_v + x_j, 0) ------------------------------
 # Attributes: m; whether there is an index for each batch element.
 
-cdef int hinge_rule(const Shapes* s, Dim* y) except -1:
-    if s.attrs[1].i and s.n_items != s.bd:
-        raise IndexError(f"{s.n_items} indices given for a batch of {s.bd}")
-    s.attrs[1].i = 0
-    scores_dim(s, y)
-    return check_indices(s, 1, size_of(s.x[0]))
-
-
 # Neither loop has a branch: which scores are too high is as good as random.
 cdef inline double losses_of(size_t first, size_t end, float bar, const float* x) noexcept nogil:
     cdef size_t j
@@ -872,7 +762,7 @@ cdef void hinge_backward(const Call* c, uint32_t i) noexcept nogil:
         dx[v] = (dx[v] if added else 0) - (others * dy if others else 0)
 
 
-cdef Op* HINGE = register(b"hinge", b"x", hinge_rule, hinge_forward, hinge_backward)
+cdef Op* HINGE = register(b"hinge", b"x", picked_dim, hinge_forward, hinge_backward)
 HINGE.unread = UNREAD_RESULT
 HINGE.over = UNREAD_FIRST
 HINGE.assigns = True

@@ -8,6 +8,7 @@
 #include "elementwise.inl"
 #include "rows.inl"
 #include "reduce.inl"
+#include "line.inl"
 #include "lstm.inl"
 #include "rng.inl"
 #include "panels.inl"

@@ -103,10 +103,11 @@ static void DY_N(bias_add)(size_t rows, size_t cols, const float *b, const float
     for (size_t c = 0; c < cols; c++, x += rows, y += rows) DY_EACH(S(y, L(x) + L(b)););
 }
 
-/* The sum of the columns in `lanes` rows; many columns are summed recursively, by halves. */
+/* The sum of the columns in `lanes` rows; more columns than this are summed recursively, by halves. */
+#define DY_COLUMNS 256
 static vf DY_N(sum_columns)(size_t lanes, size_t rows, size_t cols, const float *x) {
     vf t = C(0.f);
-    if (cols > 256) {
+    if (cols > DY_COLUMNS) {
         size_t half = cols / 2;
         return DY_N(sum_columns)(lanes, rows, half, x) + DY_N(sum_columns)(lanes, rows, cols - half, x + half * rows);
     }
@@ -120,13 +121,6 @@ static vf DY_N(sum_columns)(size_t lanes, size_t rows, size_t cols, const float 
 static void DY_N(bias_bwd)(size_t rows, size_t cols, const float *dy, float *db, int acc) {
     size_t n = rows;
     DY_EACH(DY_GRADIENT(db, acc, DY_N(sum_columns)(whole ? DY_W : n - i, rows, cols, dy + i)););
-}
-
-/* The number to subtract before exp. An infinite maximum would give inf - inf; without it the sum of exponentials is
- * 0 or inf, as it should be. */
-DY_INLINE float DY_N(offset)(size_t n, const float *x) {
-    float m = DY_N(max)(n, x);
-    return m - m == 0 ? m : 0;
 }
 
 /* The sum of e^(x - m), in blocks as above; unless y is NULL, the terms too. */
@@ -143,32 +137,6 @@ DY_INLINE double DY_N(sum_exp)(size_t rows, float m, const float *x, float *y) {
         total += hsum(s);
     }
     return total;
-}
-
-/* The logarithm of the sum of e^x as a pair: the maximum m of the x, and the sum of e^(x - m). Their log-sum, m + log sum,
- * has too few digits next to a large m for e^(x - log-sum), which is e^(x - m) / sum. Of an infinite sum: inf and 1. */
-DY_INLINE void DY_N(log_sum)(size_t n, const float *x, float *pair) {
-    pair[0] = DY_N(offset)(n, x);
-    pair[1] = (float)DY_N(sum_exp)(n, pair[0], x, NULL);
-    if (pair[1] == INFINITY) {
-        pair[0] = INFINITY;
-        pair[1] = 1;
-    }
-}
-
-static void DY_N(softmax)(size_t rows, size_t cols, const float *x, float *y) {
-    for (size_t c = 0; c < cols; c++, x += rows, y += rows) {
-        float total = (float)DY_N(sum_exp)(rows, DY_N(max)(rows, x), x, y);
-        DY_N(scale)(rows, 1 / total, y, y);
-    }
-}
-
-static void DY_N(softmax_bwd)(size_t rows, size_t cols, const float *y, const float *dy, float *dx, int acc) {
-    size_t n = rows;
-    for (size_t c = 0; c < cols; c++, y += rows, dy += rows, dx += rows) {
-        vf mean = C(DY_N(dot)(n, y, dy));
-        DY_EACH(DY_GRADIENT(dx, acc, L(y) * (L(dy) - mean)););
-    }
 }
 
 static void DY_N(softmax_part)(size_t rows, size_t cols, float *x, float *top, float *total, float *factor) {
@@ -195,37 +163,5 @@ static void DY_N(softmax_part_bwd)(size_t rows, size_t cols, const float *y, con
     for (size_t c = 0; c < cols; c++, y += rows, dy += rows) {
         vf middle = C(mean[c]);
         DY_EACH(S(dy, L(y) * (L(dy) - middle)););
-    }
-}
-
-static void DY_N(log_softmax)(size_t rows, size_t cols, const float *x, float *y) {
-    size_t n = rows;
-    for (size_t c = 0; c < cols; c++, x += rows, y += rows) {
-        float pair[2];
-        DY_N(log_sum)(n, x, pair);
-        vf m = C(pair[0]), z = C(logf(pair[1]));
-        DY_EACH(S(y, (L(x) - m) - z););
-    }
-}
-
-static void DY_N(log_softmax_bwd)(size_t rows, size_t cols, const float *y, const float *dy, float *dx, int acc) {
-    size_t n = rows;
-    for (size_t c = 0; c < cols; c++, y += rows, dy += rows, dx += rows) {
-        vf total = C(DY_N(sum)(n, dy));
-        DY_EACH(DY_GRADIENT(dx, acc, L(dy) - EXP(L(y)) * total););
-    }
-}
-
-static void DY_N(logsumexp)(size_t rows, size_t cols, const float *x, float *y) {
-    for (size_t c = 0; c < cols; c++) DY_N(log_sum)(rows, x + c * rows, y + 2 * c);
-}
-
-static void DY_N(logsumexp_bwd)(size_t rows, size_t cols, const float *x, const float *y, const float *dy, float *dx,
-                                int acc) {
-    size_t n = rows;
-    for (size_t c = 0; c < cols; c++, x += rows, dx += rows) {
-        float sum = y[2 * c + 1] == 0 ? 1 : y[2 * c + 1]; /* of numbers that are all -inf: the gradient is 0 */
-        vf m = C(y[2 * c]), t = C(dy[c] / sum);
-        DY_EACH(DY_GRADIENT(dx, acc, t * EXP(L(x) - m)););
     }
 }

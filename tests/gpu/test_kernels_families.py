@@ -131,7 +131,7 @@ def test_softmax(blocks: int, n: int, step: int, outer: int, shared: int, order:
     lines = [size(own * shared), size(n), size(step)]
     block = 64
     softmax = module("softmax")
-    softmax.launch("softmax_forward", 3, block, [*lines, x, size(own), y, np.int32(blocks)], order=order)
+    softmax.launch("softmax_forward", 3, block, [*lines, x, size(own), y, size(0), np.int32(blocks)], order=order)
     wide = x.astype(np.float64)
     wide = np.exp(wide - wide.max(1, keepdims=True))
     p = np.broadcast_to(wide / wide.sum(1, keepdims=True), dy.shape)
@@ -140,7 +140,7 @@ def test_softmax(blocks: int, n: int, step: int, outer: int, shared: int, order:
     for acc in (0, 1):
         dx = rng.standard_normal(x.shape).astype(np.float32)
         desired = slope + (dx if acc else 0)
-        arguments = [*lines, y, dy, size(own), dx, np.int32(acc), np.int32(blocks)]
+        arguments = [*lines, x, y, size(0), dy, size(own), dx, np.int32(acc), np.int32(blocks)]
         softmax.launch("softmax_backward", 3, block, arguments, order=order)
         np.testing.assert_allclose(dx, desired, rtol=1e-4, atol=1e-5)
 
@@ -186,7 +186,8 @@ def test_greatest_and_log_sum_of_many(order: str) -> None:
         once = np.uint32(sum((len(x) == 1) << k for k, x in enumerate(chunk)))
         head = [size(batch * n), size(n), pointers(chunk), np.uint32(len(chunk)), once]
         module("many").launch("emax_forward", 2, 32, [*head, np.uint32(first), winner, best], order=order)
-        module("softmax").launch("logsumexp_forward", 2, 32, [*head, total, saved, np.int32(first > 0)], order=order)
+        head += [total, saved, np.int32(first > 0)]
+        module("softmax").launch("logsumexp_of_list_forward", 2, 32, head, order=order)
     wide = np.stack([np.broadcast_to(x, (batch, n)) for x in special]).astype(np.float64)
     desired = wide.max(0)
     np.testing.assert_array_equal(best, desired)

@@ -138,23 +138,24 @@ def test_sums_of_many_terms(kernel: str) -> None:
     line, y = [one, size(MANY), one], poisoned(MANY)
     softmax, by_threads = module("softmax"), np.int32(0)
     if kernel == "softmax":
-        softmax.launch("softmax_forward", 1, 32, [*line, x, one, y, by_threads])
+        softmax.launch("softmax_forward", 1, 32, [*line, x, one, y, size(0), by_threads])
         desired = p
     elif kernel == "softmax_backward":
         share, dy = np.full(MANY, 1 / MANY, np.float32), np.full(MANY, 0.1, np.float32)
         dy[0] = 1
-        arguments = [*line, share, dy, one, y, np.int32(0), by_threads]
+        arguments = [*line, x, share, size(0), dy, one, y, np.int32(0), by_threads]
         softmax.launch("softmax_backward", 1, 32, arguments)
         y, desired = y[1:] * MANY, np.full(MANY - 1, -0.9 / MANY)
         np.testing.assert_allclose(y, desired, atol=2e-8)  # the difference of two numbers near 0.1
         return
     elif kernel == "log_softmax":
-        softmax.launch("log_softmax_forward", 1, 32, [*line, x, one, y, by_threads])
+        softmax.launch("log_softmax_forward", 1, 32, [*line, x, one, y, size(0), by_threads])
         desired = log_p
     elif kernel == "log_softmax_backward":
         dy = np.full(MANY, 0.1, np.float32)
         zeros = np.zeros(MANY, np.float32)
-        softmax.launch("log_softmax_backward", 1, 32, [*line, zeros, dy, one, y, np.int32(0), by_threads])
+        arguments = [*line, x, zeros, size(0), dy, one, y, np.int32(0), by_threads]
+        softmax.launch("log_softmax_backward", 1, 32, arguments)
         desired = np.full(MANY, dy[0] * (1.0 - MANY))
     else:
         x = np.tile(np.array([100, 100.1], np.float32), MANY // 2)
@@ -169,21 +170,21 @@ def test_sums_of_many_terms(kernel: str) -> None:
 @each_order
 @each_team
 def test_logsumexp_of_lines(order: str, blocks: int, grid: int, block: int) -> None:
-    along, x, y = module("along"), 20 * lines(), poisoned(BATCH, OUTER, INNER)
+    softmax, x, y = module("softmax"), 20 * lines(), poisoned(BATCH, OUTER, INNER)
     x[0, 0, 3:9, 0] = -np.inf
     x[0, 1, :, 0] = -np.inf
     x[1, 1, 5, 1] = np.inf
     saved = poisoned(BATCH, OUTER, INNER, 2)
-    arguments = [*LINES, x, STRIDE, y, saved, np.int32(blocks)]
-    along.launch("logsumexp_lines", grid, block, arguments, order=order)
+    line, count = [LINES[0], LINES[2], LINES[1]], LINES[0]
+    softmax.launch("logsumexp_forward", grid, block, [*line, x, count, y, saved, np.int32(blocks)], order=order)
     wide, dy, dx = x.astype(np.float64), numbers(BATCH, OUTER, INNER, seed=1), poisoned(*x.shape)
     top = np.where(np.isfinite(wide.max(2)), wide.max(2), 0)[:, :, None]
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         desired = np.log(np.exp(wide - top).sum(2)) + top[:, :, 0]
         slopes = np.where(np.isfinite(wide), dy[:, :, None] * np.exp(wide - desired[:, :, None]), 0)
     np.testing.assert_allclose(y, desired, rtol=1e-5)
-    arguments = [size(x.size), *LINES[1:3], size(1), LINES[0], x, saved, dy, dx, np.int32(0)]
-    along.launch("logsumexp_lines_backward", grid, block, arguments, order=order)
+    arguments = [*line, x, y, saved, dy, count, dx, np.int32(0), np.int32(blocks)]
+    softmax.launch("logsumexp_backward", grid, block, arguments, order=order)
     agree(dx, slopes)
 
 

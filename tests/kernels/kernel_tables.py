@@ -115,7 +115,7 @@ def signatures() -> tuple[dict[str, tuple[Any, ...]], dict[str, Any]]:
     """The types of the arguments and of the result of each kernel in kernels.def."""
     derive = runpy.run_path(str(ROOT / "tools" / "derive.py"))
     arguments, results = {}, {}
-    for row in derive["rows"]("kernels.def"):
+    for row in derive["kernels"]():
         name, words = row.rest.split(",", 1)
         given = [word.rpartition(" ") for word in derive["split"](words.strip()[1:-1])]
         arguments[name.strip()] = tuple(ctypes.c_void_p if "*" in last else _TYPES[kind] for kind, _, last in given)

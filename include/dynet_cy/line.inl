@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels of the rows of line.def. Lines that are contiguous are computed one by one, along each; of lines that lie side
+ * by side, whose elements are n floats apart, each lane of a vector has one, from lane i on: `along` says which, a
+ * constant in each of the copies. */
+
+/* What a line has in y, and in dy: PAIRS have nothing for each element, so that there formulas use x only. */
+enum { DY_N(NUMBERS) = 1, DY_N(PAIRS) = 0 };
+
+/* The statements for each vector of the elements of a line or, across lines, for each element. */
+#define DY_ELEMENTS(...)                                                       \
+    vf x = L(px + k * n), y = L(py + k * n), dy = L(pdy + k * n);              \
+    (void)x; (void)y; (void)dy;                                                \
+    __VA_ARGS__;
+#define DY_ACROSS(...) for (size_t k = 0; k < length; k++) { DY_ELEMENTS(__VA_ARGS__) }
+#define DY_ROWS(...)                                                           \
+    if (along) DY_EACH(enum { k = 0 }; DY_ELEMENTS(__VA_ARGS__));              \
+    else DY_ACROSS(__VA_ARGS__)
+#define DY_LANES (whole ? DY_W : n - i)
+/* t becomes the sum of f in each lane across lines, as `bias_bwd` would compute it: of many terms recursively, by halves. */
+#define DY_ADD_UP(t, f)                                                        \
+    t = C(0.f);                                                                \
+    if (length <= DY_COLUMNS) {                                                \
+        DY_ACROSS(t += DY_N(rounded)(f))                                       \
+    } else {                                                                   \
+        DY_ACROSS(if (whole) st(work + k * DY_W, f); else st_n(work + k * (n - i), f, n - i)) \
+        t = DY_N(sum_columns)(DY_LANES, DY_LANES, length, work);               \
+    }
+/* t by a kernel, or as this sum. */
+#define DY_REDUCE(t, kernel, f)                                                \
+    vf t = C(0.f);                                                             \
+    if (along) t = C(kernel);                                                  \
+    else { DY_ADD_UP(t, f) }
+
+#define TOP(m)                                                                 \
+    vf m = C(-INFINITY);                                                       \
+    if (along) m = C(DY_N(max)(n, px));                                        \
+    else DY_ACROSS(m = DY_N(larger)(m, x))
+#define EXPONENTIALS(s, m)                                                     \
+    vf s = C(0.f);                                                             \
+    if (along) s = C((float)DY_N(sum_exp)(n, DY_LANE(m, 0), px, to));          \
+    else {                                                                     \
+        DY_ACROSS(S(to + k * n, EXP(x - m)))                                   \
+        s = DY_N(sum_columns)(DY_LANES, n, length, to + i);                    \
+    }
+#define LOG_SUM(m, s)                                                          \
+    vf m = C(-INFINITY), s = m;                                                \
+    if (along) {                                                               \
+        float m##_1 = DY_N(max)(n, px);                                        \
+        m##_1 = m##_1 - m##_1 == 0 ? m##_1 : 0; /* inf - inf would be NaN; without it the sum is 0 or inf, as it should be */ \
+        float s##_1 = (float)DY_N(sum_exp)(n, m##_1, px, NULL);                \
+        m = C(s##_1 == INFINITY ? INFINITY : m##_1);                           \
+        s = C(s##_1 == INFINITY ? 1 : s##_1);                                  \
+    } else {                                                                   \
+        DY_ACROSS(m = DY_N(larger)(m, x))                                      \
+        m = SEL(m - m == C(0.f), m, C(0.f));                                   \
+        DY_ADD_UP(s, EXP(x - m))                                               \
+        m = SEL(s == C(INFINITY), C(INFINITY), m);                             \
+        s = SEL(s == C(INFINITY), C(1.f), s);                                  \
+    }
+#define LOG_OF(z, s) vf z = along ? C(logf(DY_LANE(s, 0))) : LOG(s);
+#define SUM(t, a) DY_REDUCE(t, DY_N(sum)(n, p##a), a)
+#define DOT(t, a, b) DY_REDUCE(t, DY_N(dot)(n, p##a, p##b), a * b)
+#define SAVE(m, s)                                                             \
+    for (size_t j = 0; j < (along ? 1 : DY_LANES); j++) {                      \
+        to[2 * (i + j)] = DY_LANE(m, j);                                       \
+        to[2 * (i + j) + 1] = DY_LANE(s, j);                                   \
+    }
+#define SAVED(m, t)                                                            \
+    vf m = C(0.f), t = m;                                                      \
+    for (size_t j = 0; j < (along ? 1 : DY_LANES); j++) {                      \
+        float s = of_y[2 * (i + j) + 1];                                       \
+        DY_LANE(m, j) = of_y[2 * (i + j)];                                     \
+        DY_LANE(t, j) = of_dy[i + j] / (s == 0 ? 1 : s); /* of numbers that are all -inf: the gradient is 0 */ \
+    }                                                                          \
+    if (along) {                                                               \
+        m = C(DY_LANE(m, 0));                                                  \
+        t = C(DY_LANE(t, 0));                                                  \
+    }
+#define Y(...) DY_ROWS(S(to + k * n, __VA_ARGS__))
+#define DX(...) DY_ROWS(DY_GRADIENT(dx_to + k * n, acc, __VA_ARGS__))
+#define TIMES(a, b) (along ? (a) * (b) : DY_N(rounded)((a) * (b)))
+#define EXP_LESS(x, m) (along ? EXP(x - m) : SEL((x - x == C(0.f)) | (x != x), EXP(x - m), C(0.f)))
+
+#define LINE(name, result, forward, backward)                                  \
+    DY_INLINE void DY_N(line_##name)(int along, int whole, size_t i, size_t length, size_t n, const float *px, float *to, \
+                                     float *work) {                            \
+        const float *py = DY_N(result) ? to : px, *pdy = px;                   \
+        (void)whole; (void)i; (void)length; (void)py; (void)pdy; (void)work;   \
+        forward                                                                \
+    }                                                                          \
+    DY_INLINE void DY_N(line_##name##_bwd)(int along, int whole, size_t i, size_t length, size_t n, const float *px, \
+                                           const float *of_y, const float *of_dy, float *dx_to, float *work, int acc) { \
+        const float *py = DY_N(result) ? of_y : px, *pdy = DY_N(result) ? of_dy : px; \
+        (void)whole; (void)i; (void)length; (void)work;                        \
+        backward                                                               \
+    }                                                                          \
+    static void DY_N(name)(size_t length, size_t step, size_t lines, const float *x, float *y, float *work) { \
+        size_t n = step == 1 ? length : step;                                  \
+        for (; lines; lines -= step, x += step * length, y += step * (DY_N(result) ? length : 2)) \
+            if (step == 1) DY_N(line_##name)(1, 1, 0, length, n, x, y, work);  \
+            else DY_EACH(DY_N(line_##name)(0, whole, i, length, n, x, y, work);); \
+    }                                                                          \
+    static void DY_N(name##_bwd)(size_t length, size_t step, size_t lines, const float *x, const float *y, const float *dy, \
+                                 float *dx, float *work, int acc) {            \
+        size_t n = step == 1 ? length : step;                                  \
+        for (; lines; lines -= step, x += step * length, dx += step * length) { \
+            if (step == 1) DY_N(line_##name##_bwd)(1, 1, 0, length, n, x, y, dy, dx, work, acc); \
+            else DY_EACH(DY_N(line_##name##_bwd)(0, whole, i, length, n, x, y, dy, dx, work, acc);); \
+            y += step * (DY_N(result) ? length : 2);                           \
+            dy += step * (DY_N(result) ? length : 1);                          \
+        }                                                                      \
+    }
+#include "line.def"
+#undef LINE
