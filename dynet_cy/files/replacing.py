@@ -13,7 +13,6 @@ import fcntl
 import io
 import os
 import re
-import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -125,7 +124,7 @@ class Replacement:
     def _made(self) -> IO[bytes]:
         start, _ = self._names()
         while True:
-            self._temporary = os.path.join(os.path.dirname(self.target), f"{start}{secrets.token_hex(8)}.tmp")
+            self._temporary = os.path.join(os.path.dirname(self.target), f"{start}{os.urandom(8).hex()}.tmp")
             self._note(True)
             try:
                 descriptor = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import secrets
 import select
 import shlex
 import shutil
@@ -97,7 +96,7 @@ class Progress:
 
     def __init__(self) -> None:
         self._fd = anonymous_memory()
-        self._token = secrets.token_hex(16)
+        self._token = os.urandom(16).hex()
         os.pwrite(self._fd, struct.pack("qq", 0, 0) + self._token.encode(), 0)
 
     @property

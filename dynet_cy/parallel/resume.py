@@ -10,7 +10,6 @@ import contextlib
 import copy
 import os
 import random
-import secrets
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
@@ -103,7 +102,7 @@ def save_checkpoint(
         places = [one.pop("data") for one in everyone]
         place = None if data is None else max(places, key=lambda p: (p["epoch"], p["position"]))
         if communicator.rank == 0:
-            known = {"id": secrets.token_hex(8), "size": communicator.size, "ranks": everyone, "data": place}
+            known = {"id": os.urandom(8).hex(), "size": communicator.size, "ranks": everyone, "data": place}
             save_safetensors(path, collection, trainer, {"extra": extra or {}, _KEY: known})
         else:
             # Saving changes how rank 0 rounds from now on: it multiplies the factors of tables into their rows, and
