@@ -95,21 +95,31 @@ enum { DY_N(NUMBERS) = 1, DY_N(PAIRS) = 0 };
         (void)whole; (void)i; (void)length; (void)work;                        \
         backward                                                               \
     }                                                                          \
-    static void DY_N(name)(size_t length, size_t step, size_t lines, const float *x, float *y, float *work) { \
-        size_t n = step == 1 ? length : step;                                  \
-        for (; lines; lines -= step, x += step * length, y += step * (DY_N(result) ? length : 2)) \
-            if (step == 1) DY_N(line_##name)(1, 1, 0, length, n, x, y, work);  \
-            else DY_EACH(DY_N(line_##name)(0, whole, i, length, n, x, y, work);); \
+    __attribute__((noinline)) static void DY_N(across_##name)(size_t length, size_t n, size_t lines, const float *x, float *y, \
+                                                              float *work) {   \
+        for (; lines; lines -= n, x += n * length, y += n * (DY_N(result) ? length : 2)) \
+            DY_EACH(DY_N(line_##name)(0, whole, i, length, n, x, y, work););   \
     }                                                                          \
-    static void DY_N(name##_bwd)(size_t length, size_t step, size_t lines, const float *x, const float *y, const float *dy, \
-                                 float *dx, float *work, int acc) {            \
-        size_t n = step == 1 ? length : step;                                  \
-        for (; lines; lines -= step, x += step * length, dx += step * length) { \
-            if (step == 1) DY_N(line_##name##_bwd)(1, 1, 0, length, n, x, y, dy, dx, work, acc); \
-            else DY_EACH(DY_N(line_##name##_bwd)(0, whole, i, length, n, x, y, dy, dx, work, acc);); \
-            y += step * (DY_N(result) ? length : 2);                           \
-            dy += step * (DY_N(result) ? length : 1);                          \
+    __attribute__((noinline)) static void DY_N(across_##name##_bwd)(           \
+        size_t length, size_t n, size_t lines, const float *x, const float *y, const float *dy, float *dx, float *work, \
+        int acc) {                                                             \
+        for (; lines; lines -= n, x += n * length, dx += n * length) {         \
+            DY_EACH(DY_N(line_##name##_bwd)(0, whole, i, length, n, x, y, dy, dx, work, acc);); \
+            y += n * (DY_N(result) ? length : 2);                              \
+            dy += n * (DY_N(result) ? length : 1);                             \
         }                                                                      \
+    }                                                                          \
+    static void DY_N(name)(size_t n, size_t step, size_t lines, const float *x, float *y, float *work) { \
+        if (step == 1)                                                         \
+            for (; lines; lines--, x += n, y += DY_N(result) ? n : 2) DY_N(line_##name)(1, 1, 0, n, n, x, y, work); \
+        else DY_N(across_##name)(n, step, lines, x, y, work);                  \
+    }                                                                          \
+    static void DY_N(name##_bwd)(size_t n, size_t step, size_t lines, const float *x, const float *y, const float *dy, \
+                                 float *dx, float *work, int acc) {            \
+        if (step == 1)                                                         \
+            for (; lines; lines--, x += n, dx += n, y += DY_N(result) ? n : 2, dy += DY_N(result) ? n : 1) \
+                DY_N(line_##name##_bwd)(1, 1, 0, n, n, x, y, dy, dx, work, acc); \
+        else DY_N(across_##name##_bwd)(n, step, lines, x, y, dy, dx, work, acc); \
     }
 #include "line.def"
 #undef LINE
