@@ -14,6 +14,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import dynet_cy as dy
+from dynet_cy.files.schema import NUMBER, Schema, SchemaError, check, like, pair
 from dynet_cy.files.textfile import ModelFileError, ModelMismatchError
 from dynet_cy.graph.expressions import random_state
 
@@ -408,3 +409,11 @@ def test_the_file_is_like_others(tmp_path: Path) -> None:
     assert (tmp_path / "m").stat().st_mode == (tmp_path / "other").stat().st_mode
     with pytest.raises(FileNotFoundError):
         dy.save_safetensors(tmp_path / "missing" / "m", m)
+
+
+@pytest.mark.parametrize("wanted", [pair(NUMBER, NUMBER), like((1.0, 2.0))])
+def test_lists_of_a_fixed_length(wanted: Schema) -> None:
+    check([1, 2.5], wanted, "x")
+    for wrong in ([1], [1, 2, 3], (1, 2), [1, "2"]):
+        with pytest.raises(SchemaError):
+            check(wrong, wanted, "x")

@@ -277,10 +277,10 @@ def test_layers_whose_definitions_are_exchanged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parameters", "lookups", "key", "words"),
     [
-        ([(2, 2)], [(2, 3)], "", "Too many parameters.*has 1"),
-        ([(2, 2), (2,)], [], "", "parameter /E: Too many lookup parameters.*has 0"),
-        ([(2,), (2, 2)], [(2, 3)], "", r"/W looked up from file \(\{2,2\}\) do not match.*\(\{2\}, /p0\)"),
-        ([(2, 2), (2,)], [(3, 2)], "", r"lookup parameter /E looked up from file \(\{2,3\}\).*\(\{3,2\}, /l0\)"),
+        ([(2, 2)], [(2, 3)], "", "line 3: .*Too many parameters.*has 1"),
+        ([(2, 2), (2,)], [], "", "line 6: parameter /E: Too many lookup parameters.*has 0"),
+        ([(2,), (2, 2)], [(2, 3)], "", r"line 1: .*/W looked up from file \(\{2,2\}\) do not match.*\(\{2\}, /p0\)"),
+        ([(2, 2), (2,)], [(3, 2)], "", r"line 6: .*lookup parameter /E looked up.*\(\{2,3\}\).*\(\{3,2\}, /l0\)"),
         ([(2, 2), (2,), (1,)], [(2, 3)], "", r"\(2/1\) did not match.*\(3/1\); nothing for /p2"),
         ([(2, 2)], [], "/nope/", r"\(0/0\).*below /nope/"),
     ],

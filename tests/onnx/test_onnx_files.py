@@ -53,6 +53,18 @@ def test_axes_are_reversed(path: Path, model: dy.ParameterCollection) -> None:
     np.testing.assert_array_equal(session(path).run(None, {"x": x.T[None]})[0][0].T, 2 * x)
 
 
+def test_sizes_that_are_products(path: Path) -> None:
+    def pairs(x: dy.Expression, v: dy.Expression) -> dy.Expression:
+        n, m = x.dim()[0][1], v.dim()[0][0]
+        both = dy.concatenate([dy.reshape(dy.transpose(x) * x, (n, n, 1))] * 2)
+        return dy.reshape(dy.cmult(both, dy.reshape(v, (1, 1, m))), (2 * n * n, m))
+
+    inputs = {"x": Floats((3, "n")), "v": Floats("m")}
+    check(pairs, inputs, path, [[[floats(3, n), floats(m)]] for n, m in ((2, 5), (7, 3))])
+    (output,) = onnx.load(path).graph.output
+    assert [d.dim_param for d in output.type.tensor_type.shape.dim] == ["batch", "m", "2*n*n"]
+
+
 def test_convolutional_classifier(path: Path, model: dy.ParameterCollection) -> None:
     first = dy.nn.Conv2d(1, 4, (3, 3), model)
     last = dy.nn.Linear(4 * 5 * 4, 3, model)
