@@ -36,6 +36,23 @@ def test_the_printed_plan_is_what_the_command_prints(tmp_path: Path, monkeypatch
     assert re.sub(r"[\d.]+", "0", done.stdout.splitlines()[-1]) == re.sub(r"[\d.]+", "0", expected.splitlines()[-1])
 
 
+def test_forms_are_named_wherever_all_are() -> None:
+    """In the page and in what prints plans; and a form that runs forward runs backward."""
+    header = (ROOT / "include" / "dynet_cy" / "graph.h").read_text(encoding="utf-8")
+    enumerators = re.findall(r"^    DY_(\w+),? ", header.split("How the nodes of a batch run")[1].split("};")[0], re.M)
+    table = PAGE.read_text(encoding="utf-8").split("| form | how |")[1].split("\n\n")[0]
+    assert set(re.findall(r"`([A-Z_]+)`", table)) == set(enumerators)
+    lifetimes = (ROOT / "dynet_cy" / "watch" / "lifetimes.pyx").read_text(encoding="utf-8")
+    names = lifetimes.split("cdef dict FORMS = {")[1].split("}")[0]
+    assert set(re.findall(r"(\w+):", names)) == set(enumerators)
+    for module in [ROOT / "dynet_cy" / "execute" / "cpu.pyx", *(ROOT / "dynet_cy" / "gpu").glob("*.pyx")]:
+        text = module.read_text(encoding="utf-8")
+        ways = {
+            way: re.findall(rf"^ *(?:\w+_)?forms\[([A-Z_]+)\]\.{way} =", text, re.M) for way in ("forward", "backward")
+        }
+        assert ways["forward"] == ways["backward"], module
+
+
 def bodies(name: str, module: str) -> list[str]:
     """The functions and methods of that name."""
     files = [ROOT / "dynet_cy" / f"{module}{kind}" for kind in (".pyx", ".pxd")]

@@ -490,7 +490,8 @@ class Profile(list["OpProfile"]):
             numbers = (x.passes, x.values, x.nodes, x.seconds, x.waited, x.graphs)
             requests.append(RequestProfile(file, line, function, *numbers, x.of_map))
         self.requests = sorted(requests, key=lambda row: -row.seconds)
-        self.schedules, self.reused = _engine.stats("schedule.plan").values()
+        plans = _engine.stats("schedule.plan")
+        self.schedules, self.reused = plans["made"], plans["reused"]
         self.memory = _usage.peak()
         return self
 

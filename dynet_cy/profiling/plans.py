@@ -20,7 +20,7 @@ _TO_THE_LEFT = {"operation", "shape", "form", "device", "reads", "values", "grad
 # What the entries of the last columns mean, by a word that tells their kind.
 _VALUES = {
     "held": ("held", "kept: the program refers to it"),
-    "requested": ("asked for", "kept: the program has asked for it, or nodes outside the plan read it"),
+    "requested": ("asked for", "kept: the program has asked for it, or nodes read it that the plan does not compute"),
     "for": ("for B'", "kept: backward reads it, and of batches that do so B' comes last"),
     "once": ("once", "kept: it draws random numbers or runs Python (a stretch can run it again)"),
     "viewed": ("viewed", "kept: another value is a part of it"),
