@@ -46,6 +46,7 @@ ELSEWHERE = {
     "performance": "test_debugging_page.py",
     "pretrained": "pretrained/test_pretrained_page.py",
     "your-own-data": "test_your_own_data.py",
+    "add-a-layer": "test_pages.py",
     "add-an-op": "test_pages.py",
 }
 # Blocks that need another package, by their first line.
@@ -222,8 +223,8 @@ def test_page(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def section(title: str) -> list[Block]:
-    """The blocks of a section of docs/add-an-op.md."""
-    page = ROOT / "docs" / "add-an-op.md"
+    """The blocks of a section of docs/add-a-layer.md."""
+    page = ROOT / "docs" / "add-a-layer.md"
     before, _, rest = page.read_text(encoding="utf-8").partition(f"## {title}\n")
     begin = before.count("\n")
     end = begin + rest.partition("\n## ")[0].count("\n")
