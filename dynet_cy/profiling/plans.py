@@ -34,6 +34,7 @@ _VALUES = {
     "dropped": ("until [A,B]", 'dropped once the stretch of batches A to B has run; "again": then computed again'),
     "donated": ("free B'", "its memory is donated: once B' has run, gradients use it"),
 }
+_READS = {"back": ("B*", "backward reads the values of batch B, too")}
 _GRADIENTS = {
     "loss": ("1", "the loss, with which backward begins"),
     "freed": ("A' to B'", "A' gives the first contribution; the memory is free once B' has run"),
@@ -44,9 +45,10 @@ _GRADIENTS = {
 
 
 class _Row(NamedTuple):
-    """A line of the table, and the kinds of its lifetimes."""
+    """A line of the table, and the kinds of its reads and lifetimes."""
 
     cells: dict[str, str]
+    reads: list[str]
     values: list[str]
     gradients: list[str]
 
@@ -212,25 +214,26 @@ def _row(batch: BatchLifetime, plan: PassPlan) -> _Row:
         "shape": "{" + ",".join(map(str, batch.shape)) + "}",
         "form": batch.form,
         "device": batch.device,
-        "reads": ",".join(_ranges(batch.reads)),
+        "reads": ",".join(_ranges(batch.reads, set(batch.reads_back))),
         "bytes": size_text(batch.bytes),
         "values": ", ".join(values.values()),
         "gradients": " ".join(gradients.values()),
         "line": f"{shown_file(batch.origin.file)}:{batch.origin.line}" if batch.origin else "",
     }
-    return _Row(cells, list(values), list(gradients))
+    return _Row(cells, ["back"] if batch.reads_back else [], list(values), list(gradients))
 
 
-def _ranges(numbers: list[int]) -> Iterator[str]:
-    """Numbers in rising order, with three or more in a row as a range."""
+def _ranges(numbers: list[int], marked: set[int]) -> Iterator[str]:
+    """Numbers in rising order, some of them with a mark, with three or more in a row as a range."""
     i = 0
     while i < len(numbers):
         end = i
-        while end + 1 < len(numbers) and numbers[end + 1] == numbers[end] + 1:
+        star = "*" if numbers[i] in marked else ""
+        while numbers[end + 1 : end + 2] == [numbers[end] + 1] and (numbers[end + 1] in marked) == bool(star):
             end += 1
         if end - i < 2:
             end = i
-        yield str(numbers[i]) if end == i else f"{numbers[i]}-{numbers[end]}"
+        yield (str(numbers[i]) if end == i else f"{numbers[i]}-{numbers[end]}") + star
         i = end + 1
 
 
@@ -261,8 +264,9 @@ def _cut(text: str, width: int) -> str:
 
 
 def _legend(rows: list[_Row]) -> Iterator[str]:
-    """What the entries of the last columns mean, of those kinds that occur."""
+    """What the entries of some columns mean, of those kinds that occur."""
     for title, words, kinds in (
+        ("reads", _READS, {kind for row in rows for kind in row.reads}),
         ("values", _VALUES, {kind for row in rows for kind in row.values}),
         ("gradients", _GRADIENTS, {kind for row in rows for kind in row.gradients}),
     ):

@@ -14,6 +14,7 @@ class BatchLifetime(NamedTuple):
     form: str
     device: str
     reads: list[int]
+    reads_back: list[int]
     bytes: int
     value: str
     why: tuple[str, ...]

@@ -22,7 +22,7 @@ from dynet_cy.graph.structs cimport (
     origin_of, state_of, stretches_of,
 )
 from dynet_cy.memory.bridge cimport shape_of
-from dynet_cy.ops.registry cimport op_at
+from dynet_cy.ops.registry cimport op_at, reads
 
 from dynet_cy.core.devices import device_name
 from dynet_cy.graph.origin import Origin
@@ -53,6 +53,7 @@ class BatchLifetime(NamedTuple):
         form: how it runs, in small letters, as docs/layout.md names forms.
         device: the device that it runs on.
         reads: the batches that it reads; parameters and inputs are no batches.
+        reads_back: those of them that its backward reads, too.
         bytes: what its values take.
         value: what becomes of its values: "kept" until the graph is renewed, "transient", "dropped" after a stretch and
             computed again, or "view": they are a part of the values of an argument.
@@ -82,6 +83,7 @@ class BatchLifetime(NamedTuple):
     form: str
     device: str
     reads: list[int]
+    reads_back: list[int]
     bytes: int
     value: str
     why: tuple[str, ...]
@@ -229,7 +231,7 @@ cdef int note_backward_pass(const Graph* g, uint32_t target) except -1:
 
 cdef object described(const Graph* g, uint32_t target):
     cdef uint32_t b, home = home_of(g, &nodes_of(g)[target])
-    cdef list read = [batches_read(g, &batches_of(g)[b]) for b in range(g.n_batches)]
+    cdef list read = [batches_read(g, &batches_of(g)[b], False) for b in range(g.n_batches)]
     cdef list last = [None] * g.n_batches
     for b in range(g.n_batches):
         for of in read[b]:
@@ -243,7 +245,8 @@ cdef object described(const Graph* g, uint32_t target):
         noting.peak if known and noting.peak != NO_BATCH else None, known and noting.peak_back)
 
 
-cdef list batches_read(const Graph* g, const Batch* batch):
+cdef list batches_read(const Graph* g, const Batch* batch, bint back):
+    """The batches that a batch reads forward, or those of them that its backward reads."""
     cdef const Node* x
     cdef uint32_t i, j, of
     cdef set found = set()
@@ -251,7 +254,7 @@ cdef list batches_read(const Graph* g, const Batch* batch):
         x = &nodes_of(g)[order_of(g)[batch.first + j]]
         for i in range(x.nargs):
             of = nodes_of(g)[args_of(g, x)[i]].batch
-            if of != NO_BATCH:
+            if of != NO_BATCH and (not back or batch.form != VIEWS and reads(op_at(x.op), i)):
                 found.add(of)
     return sorted(found)
 
@@ -276,7 +279,7 @@ cdef object described_batch(const Graph* g, uint32_t number, list read, object l
             end = first_joint(<Batch*>batch) - batches_of(g)
     return BatchLifetime(
         number, op_at(x.op).name.decode(), batch.count, shape, FORMS[batch.form], device_name(device_of(g, node)), read,
-        batch.bytes, value, tuple([name for bit, name in REASONS.items() if batch.why & bit and value == "kept"]), last,
+        batches_read(g, batch, True), batch.bytes, value, tuple([name for bit, name in REASONS.items() if batch.why & bit and value == "kept"]), last,
         last_read_back(batch, number), stretch_of(g, batch, number), batch.again,
         donated, gradient, over, end, origin_at(origin_of(g, node)), scope_at(origin_of(g, node)))
 

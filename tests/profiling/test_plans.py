@@ -107,6 +107,13 @@ def test_lifetimes(name: str) -> None:
         assert batch.free is None or batch.gradient is not None and batch.free <= batch.gradient
 
 
+def test_what_backward_reads_too_has_a_star() -> None:
+    plan = plan_of(lambda: dy.sum_elems(dy.square(W * inputs() + 1)))
+    assert [(x.op, x.reads, x.reads_back) for x in plan.batches[1:3]] == [("shift", [0], []), ("square", [1], [1])]
+    assert " 0 " in cells(plan, 1)
+    assert " 1* " in cells(plan, 2)
+
+
 def test_a_plan_of_several_passes_and_graphs() -> None:
     dy.renew_cg()
     h = dy.tanh(W * inputs())
@@ -138,7 +145,7 @@ def test_long_plans_and_wide_columns_are_cut() -> None:
     table, legend, sums = str(plan).split("\n\n")
     assert "... 21 batches more: --all, or PassPlan.text(all=True)" in table.splitlines()
     assert len(table.splitlines()) == 62
-    assert len(legend.splitlines()) == 7
+    assert len(legend.splitlines()) == 8
     assert sums.startswith("values: ")
     whole = plan.text(all=True)
     assert len(whole.split("\n\n")[0].splitlines()) == 82
