@@ -16,7 +16,8 @@ cdef inline bint may_drop(const Graph* g) noexcept nogil:
 cdef void note_rooms(Graph* g, size_t* needed) noexcept nogil
 # Make room for the stretches of the next n batches, from the first one of depth 1 on, which may be NO_STRETCH.
 cdef int open_stretches(Walk* w, uint32_t first, uint32_t n_batches) noexcept nogil
-# Run planned batches up to the end of some, in which the first stretch is a number; `stays`: the last stretch is not dropped.
+# Run planned batches up to the end of some; `number` is the first stretch among them.  `stays`: the last stretch is not
+# dropped.
 cdef int run_to(Walk* w, uint32_t end, uint32_t number, bint stays) noexcept nogil
 # A pass has ended, as `run_to` says; `needed` is what `note_rooms` has noted.
 cdef void close_stretches(Graph* g, int ended, const size_t* needed) noexcept nogil

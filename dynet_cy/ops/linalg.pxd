@@ -11,7 +11,8 @@ cdef Op* AFFINE
 # The linear algebra of a device. Ops that consist of its functions are defined once, for all devices.
 cdef struct Algebra:
     void* on                        # the device, for the functions
-    # C = A B + beta C or, with `ta`, A' B + beta C, where matrices have no gaps; `pack`: of the parameter that A is, or NULL
+    # C = A B + beta C or, with `ta`, A' B + beta C, where matrices have no gaps; `pack`: of the parameter that A is, or
+    # NULL
     void (*product)(void* on, bint ta, size_t m, size_t n, size_t k, const float* a, Packed* pack, const float* b,
                     float beta, float* c) noexcept nogil
     # dW = dY X' + beta dW, where dW is m x k, the gradient of a parameter or not, and X has n columns

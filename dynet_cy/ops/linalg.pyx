@@ -9,8 +9,8 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport ELEMENT_COST, gemm, in_ranges, product, product_plus, weight_gradient
 from dynet_cy.ops.loops cimport Terms, begin_terms, end_terms, next_term, terms_work
 from dynet_cy.ops.registry cimport (
-    LIST, MAX_OPS, PRODUCT, SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_ODD, UNREAD_RESULT, Backward, DimRule, Factors, Forward,
-    Op, Shapes, register, same_dim,
+    LIST, MAX_OPS, PRODUCT, SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_ODD, UNREAD_RESULT, Backward, DimRule, Factors,
+    Forward, Op, Shapes, register, same_dim,
 )
 from dynet_cy.schedule.rewrite cimport add_rewrite, sums_of_products
 

@@ -277,11 +277,12 @@ cdef object described_batch(const Graph* g, uint32_t number, list read, object l
             over = "value"
         if batch.dy == NULL:
             end = first_joint(<Batch*>batch) - batches_of(g)
+    why = tuple([name for bit, name in REASONS.items() if batch.why & bit and value == "kept"])
     return BatchLifetime(
         number, op_at(x.op).name.decode(), batch.count, shape, FORMS[batch.form], device_name(device_of(g, node)), read,
-        batches_read(g, batch, True), batch.bytes, value, tuple([name for bit, name in REASONS.items() if batch.why & bit and value == "kept"]), last,
-        last_read_back(batch, number), stretch_of(g, batch, number), batch.again,
-        donated, gradient, over, end, origin_at(origin_of(g, node)), scope_at(origin_of(g, node)))
+        batches_read(g, batch, True), batch.bytes, value, why, last, last_read_back(batch, number),
+        stretch_of(g, batch, number), batch.again, donated, gradient, over, end, origin_at(origin_of(g, node)),
+        scope_at(origin_of(g, node)))
 
 
 cdef str value_of_batch(const Batch* batch):
