@@ -65,7 +65,7 @@ cdef struct Lifetimes:
     bint searched                   # stretches were searched for
     uint32_t stretch                # the first of them; NO_STRETCH: there is none
     size_t top                      # of the arena in which transient values lie, before they do
-    size_t[8] needed                # MOST_DEPTH: of rooms, by earlier passes
+    size_t[8] needed                # MOST_DEPTH: if they were, of rooms, by earlier passes
 
 
 cdef int run_plan(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
@@ -78,7 +78,8 @@ cdef int run_plan(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t
     note_caller(0, False)
     if x.transient:
         end_transient(w.g, &x)
-    close_stretches(w.g, ended, x.needed)
+    if x.searched:
+        close_stretches(w.g, ended, x.needed)
     return ended
 
 
@@ -99,7 +100,6 @@ cdef void plan_lifetimes(Walk* w, Lifetimes* x, uint32_t n_batches, const uint32
     x.transient = x.searched = False
     x.stretch = NO_STRETCH
     x.top = g.grads.top
-    note_rooms(g, x.needed)
     if may_be_transient(w) and plan_transient(g, n_batches, targets, n, most_along, &block):
         along = most_along if w.at_once else 0
         x.transient = is_enough(g, n_batches, targets, n, block)
@@ -111,6 +111,7 @@ cdef void plan_lifetimes(Walk* w, Lifetimes* x, uint32_t n_batches, const uint32
         open_transient(g, x.n_batches, block)
     elif may_drop(g):
         x.searched = True
+        note_rooms(g, x.needed)
         x.stretch = plan_stretches(g, &x.n_batches, targets, n, along, &x.transient)
 
 
