@@ -80,8 +80,7 @@ enum { NUMBERS = 1, PAIRS = 0 };
 
 #define IN_LINE(...) \
     for (size_t k = team.lane * step; k < n * step; k += team.lanes * step) { \
-        float x = px[k], y = py[k], dy = pdy[k]; \
-        (void)x; (void)y; (void)dy; \
+        [[maybe_unused]] float x = px[k], y = py[k], dy = pdy[k]; \
         __VA_ARGS__; \
     }
 #define REDUCE(s, f) \
@@ -130,12 +129,12 @@ enum { NUMBERS = 1, PAIRS = 0 };
 #define LINE(name, result, forward, backward) \
     extern "C" __global__ void name##_forward(size_t lines, size_t n, size_t step, const float *__restrict__ xs, \
                                               size_t x_lines, float *ys, float *saved, int blocks) { \
-        __shared__ float part[32]; \
+        [[maybe_unused]] __shared__ float part[32]; \
         Team team = team_of(blocks); \
         for (size_t line = team.first; line < lines; line += team.step) { \
-            size_t at = line_at(line, n, step); \
-            const float *px = xs + line_at(line % x_lines, n, step), *py = result ? ys + at : px, *pdy = px; \
-            (void)py; (void)pdy; \
+            [[maybe_unused]] size_t at = line_at(line, n, step); \
+            const float *px = xs + line_at(line % x_lines, n, step); \
+            [[maybe_unused]] const float *py = result ? ys + at : px, *pdy = px; \
             forward \
         } \
     } \
@@ -143,15 +142,14 @@ enum { NUMBERS = 1, PAIRS = 0 };
                                                const float *__restrict__ ys, const float *__restrict__ saved, \
                                                const float *__restrict__ dys, size_t x_lines, float *dxs, int acc, \
                                                int blocks) { \
-        __shared__ float part[32]; \
+        [[maybe_unused]] __shared__ float part[32]; \
         Team team = team_of(blocks); \
-        (void)part; \
         for (size_t first = team.first; first < x_lines; first += team.step) { \
             const float *px = xs + line_at(first, n, step); \
             float *dx = dxs + line_at(first, n, step); \
             for (size_t line = first; line < lines; line += x_lines) { \
-                size_t at = line_at(line, n, step); \
-                const float *py = result ? ys + at : px, *pdy = result ? dys + at : px; \
+                [[maybe_unused]] size_t at = line_at(line, n, step); \
+                [[maybe_unused]] const float *py = result ? ys + at : px, *pdy = result ? dys + at : px; \
                 backward \
             } \
         } \
