@@ -166,8 +166,10 @@ def run_tests(
     return skipped
 
 
-def readme(session: nox.Session, tree: Path, command: str) -> None:
-    """Run a command of README in a copy, as README has it."""
+def readme(session: nox.Session, command: str) -> None:
+    """Run a command of README in a copy, as README has it. What is compiled for other steps is not compiled again."""
+    tree = WORK / session.name
+    shutil.copytree(built(session)[0], tree, symlinks=True, ignore=shutil.ignore_patterns(".venv", "*.whl"))
     session.chdir(tree)
     session.run("bash", "-euo", "pipefail", "-c", command)
 
@@ -229,10 +231,7 @@ def sanitize(session: nox.Session) -> None:
 @step(venv_backend="none")
 def readme_tests(session: nox.Session) -> None:
     """README's second command: install with the tests, run all."""
-    tree = WORK / session.name
-    # What is compiled for other steps is not compiled again.
-    shutil.copytree(built(session)[0], tree, symlinks=True, ignore=shutil.ignore_patterns(".venv", "*.whl"))
-    readme(session, tree, " ".join([TESTS, *map(shlex.quote, session.posargs)]))
+    readme(session, " ".join([TESTS, *map(shlex.quote, session.posargs)]))
 
 
 @step("3.9")
@@ -300,9 +299,7 @@ def gpu(session: nox.Session) -> None:
 @step(venv_backend="none")
 def readme_main(session: nox.Session) -> None:
     """README's first command: install with the examples, train a tagger."""
-    tree = clone(session, session.name)
-    with shared_c(tree):
-        readme(session, tree, MAIN)
+    readme(session, MAIN)
 
 
 @step("3.13")
