@@ -238,9 +238,10 @@ def readme_tests(session: nox.Session) -> None:
 def sdist(session: nox.Session) -> None:
     """What is in an archive of the source, with the oldest Python and NumPy, and -O1.
 
-    Without most tests of kernels, ops, passes and devices, eight of ten, which hardly know either, and of jobs and
-    programs that are slow: they run in readme_tests, and nearly all on -O1 in sanitize. What Cython reads is byte for
-    byte that of the clone, so its C may come from there, but for one package: Cython runs with the oldest Python too.
+    Without most tests of kernels, ops, passes and devices, eight of ten, which hardly know either, and of jobs, files
+    and programs that are slow: they run in readme_tests, and nearly all on -O1 in sanitize. What Cython reads is byte
+    for byte that of the clone, so its C may come from there, but for one package: Cython runs with the oldest Python
+    too.
     """
     source = clone(session, "source")
     unpacked = WORK / "unpacked"
@@ -262,10 +263,10 @@ def sdist(session: nox.Session) -> None:
     apart = [
         *("kernels", "ops", "derivatives", "gpu", "schedule", "core/test_interrupts.py"),
         *("serving/test_fibers_changes.py", "compat/test_gpu_asked_for.py", "test_soak.py", "test_soak_serving.py"),
-        *("projects", "examples/test_parallel_examples.py"),
+        *("projects", "execute", "watch/test_anomaly.py", "compat/test_dynet_rules.py", "files/test_saving.py"),
         *(f"parallel/test_{name}.py" for name in ("async", "equality", "lazy_in_processes")),
-        *(f"execute/test_{name}.py" for name in ("background", "cpu", "graph_limit", "pieces", "recompute")),
-        *("execute/test_within_limit.py", "watch/test_anomaly.py"),
+        *(f"examples/test_{name}.py" for name in ("parallel_examples", "structured_examples", "transformer_writing")),
+        *("examples/test_tagger_mnist.py", "examples/test_serving_example.py"),
     ]
     run_tests(session, "-m", "not slow", *(f"--ignore=tests/{name}" for name in apart), *session.posargs)
 
