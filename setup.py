@@ -59,12 +59,6 @@ SANITIZERS = {
     "thread": ["-fsanitize=thread"],
 }
 
-# Headers that no kernel of the CPU includes, beside those of GPUs.
-ENGINE_HEADERS = {
-    "arena.h", "atomics.h", "binary.h", "clocks.h", "cumulative.h", "gil.h", "gradients.h", "graph.h", "hash.h",
-    "line.h", "liveness.h", "op.h", "seen.h", "storage.h", "tensor.h", "unary.h",
-}  # fmt: skip
-
 DIRECTIVES = {
     "language_level": 3,
     "binding": False,
@@ -169,7 +163,6 @@ class BuildExt(build_ext):
 
     def set_flags(self, ext: Extension):
         ext.include_dirs += ["include", f"{PACKAGE}/kernels/native", *self.package_dirs(ext)]
-        ext.depends += self.headers(ext)
         if ext.name in USES_BLAS:
             self.link_blas(ext)
         if ext.name == "dynet_cy.kernels.selftest":
@@ -181,18 +174,6 @@ class BuildExt(build_ext):
         ext.extra_link_args += ["-pthread", *self.sanitizer_flags()]
         if sys.platform.startswith("linux"):
             ext.libraries += ["m"]
-
-    @staticmethod
-    def headers(ext: Extension) -> list[str]:
-        """Headers that it depends on: kernels take minutes to build, and include nothing of the engine."""
-        headers = [p for p in (HERE / "include").rglob("*") if p.is_file()]
-        if ext.name in EXTRA_SOURCES:
-            headers = [p for p in headers if p.name not in ENGINE_HEADERS and not p.name.startswith("gpu")]
-            headers += [p for p in (HERE / PACKAGE / "kernels" / "native").rglob("*") if p.is_file()]
-        else:
-            headers = [p for p in headers if p.suffix != ".inl"]
-            headers += [p for folder in BuildExt.package_dirs(ext) for p in (HERE / folder).glob("*.h")]
-        return relative(headers)
 
     @staticmethod
     def package_dirs(ext: Extension) -> list[str]:
@@ -245,7 +226,9 @@ class BuildExt(build_ext):
                     compiled += 1
                     seconds = time.monotonic() - begun
                     print(f"dynet_cy: {compiled} of {len(tasks)} compiled, {seconds:.0f} s: {source}", flush=True)
-        # The object files exist already, so setuptools has nothing to compile.
+        # The object files exist already, so setuptools has nothing to compile, and links what has changed.
+        for ext in self.extensions:
+            ext.depends = self.objects(ext.sources)
         self.compiler.compile = lambda sources, output_dir=None, **_: self.objects(sources)
 
     def cython_processes(self):
@@ -276,7 +259,8 @@ class BuildExt(build_ext):
         """Compile a source, and return what it was made from; "" if there was nothing to do."""
         if source in self.pyx:
             self.run_cython(ext, source)
-        if not self.force and not newer_group([source, *ext.depends], *self.objects([source])):
+        (made,) = self.objects([source])
+        if not self.force and not newer_group(self.read_for(source, made), made, missing="newer"):
             return ""
         self.compiler.compile(
             [source],
@@ -284,10 +268,18 @@ class BuildExt(build_ext):
             macros=ext.define_macros,
             include_dirs=ext.include_dirs,
             debug=self.debug,
-            extra_postargs=[*self.level(source), *ext.extra_compile_args, *self.warnings(source)],
-            depends=ext.depends,
+            extra_postargs=["-MMD", *self.level(source), *ext.extra_compile_args, *self.warnings(source)],
         )
         return self.pyx.get(source, source)
+
+    @staticmethod
+    def read_for(source: str, made: str) -> list[str]:
+        """What the compiler has read of this tree for an object, which it has noted beside it (-MMD)."""
+        note = Path(made).with_suffix(".d")
+        if not note.exists():
+            return [str(note)]  # missing: the object is to be made
+        read = note.read_text(encoding="utf-8").replace("\\\n", " ").split()[1:]
+        return [source, *(path for path in read if not os.path.isabs(path))]
 
     @staticmethod
     def is_generated(source: str) -> bool:

@@ -60,3 +60,11 @@ def test_c_of_another_cython_is_made_again(is_stale: Any, first: str) -> None:
 def test_c_that_is_missing_is_made(is_stale: Any) -> None:
     MADE.unlink()
     assert is_stale()
+
+
+def test_an_object_is_made_of_what_the_compiler_read(tmp_path: Path) -> None:
+    read_for = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")["BuildExt"].read_for
+    made = tmp_path / "one.o"
+    assert not any(os.path.exists(path) for path in read_for("one.c", str(made)))  # so that it is made
+    made.with_suffix(".d").write_text("build/one.o: one.c /usr/include/Python.h \\\n include/two.h \\\n ../three.h\n")
+    assert set(read_for("one.c", str(made))) == {"one.c", "include/two.h", "../three.h"}

@@ -5,7 +5,7 @@
  * constant in each of the copies. */
 
 /* What a line has in y, and in dy: PAIRS have nothing for each element, so that there formulas use x only. */
-enum { DY_N(NUMBERS) = 1, DY_N(PAIRS) = 0 };
+enum { DY_N(PAIRS), DY_N(NUMBERS), DY_N(AGAIN) };
 
 /* The statements for each vector of the elements of a line or, across lines, for each element. */
 #define DY_ELEMENTS(...)                                                       \
@@ -82,6 +82,14 @@ enum { DY_N(NUMBERS) = 1, DY_N(PAIRS) = 0 };
 #define TIMES(a, b) (along ? (a) * (b) : DY_N(rounded)((a) * (b)))
 #define EXP_LESS(x, m) (along ? EXP(x - m) : SEL((x - x == C(0.f)) | (x != x), EXP(x - m), C(0.f)))
 
+/* Elements of lines across that are a multiple of 2 KiB apart share a few places of the first-level cache: more of them than
+ * a place holds push each other out in each step. A row that reads its results again (AGAIN) is then computed in copies of a
+ * vector of lines. Rows that read only x lose by that. */
+#define DY_COLLIDES(result) (DY_N(result) == DY_N(AGAIN) && n % 512 == 0 && length > 8 && length <= 1024)
+static void DY_N(copy_lines)(size_t length, const float *from, size_t step, float *to, size_t to_step) {
+    for (; length; length--, from += step, to += to_step) st(to, ld(from));
+}
+
 #define LINE(name, result, forward, backward)                                  \
     DY_INLINE void DY_N(line_##name)(int along, int whole, size_t i, size_t length, size_t n, const float *px, float *to, \
                                      float *work) {                            \
@@ -97,14 +105,34 @@ enum { DY_N(NUMBERS) = 1, DY_N(PAIRS) = 0 };
     }                                                                          \
     __attribute__((noinline)) static void DY_N(across_##name)(size_t length, size_t n, size_t lines, const float *x, float *y, \
                                                               float *work) {   \
-        for (; lines; lines -= n, x += n * length, y += n * (DY_N(result) ? length : 2)) \
-            DY_EACH(DY_N(line_##name)(0, whole, i, length, n, x, y, work););   \
+        float *own = work + length * DY_W;                                     \
+        for (; lines; lines -= n, x += n * length, y += n * (DY_N(result) ? length : 2)) { \
+            if (!DY_COLLIDES(result)) {                                        \
+                DY_EACH(DY_N(line_##name)(0, whole, i, length, n, x, y, work);); \
+                continue;                                                      \
+            }                                                                  \
+            for (size_t i = 0; i < n; i += DY_W) {                             \
+                DY_N(copy_lines)(length, x + i, n, own, DY_W);                 \
+                DY_N(across_##name)(length, DY_W, DY_W, own, own + length * DY_W, work); \
+                DY_N(copy_lines)(length, own + length * DY_W, DY_W, y + i, n); \
+            }                                                                  \
+        }                                                                      \
     }                                                                          \
     __attribute__((noinline)) static void DY_N(across_##name##_bwd)(           \
         size_t length, size_t n, size_t lines, const float *x, const float *y, const float *dy, float *dx, float *work, \
         int acc) {                                                             \
+        size_t size = length * DY_W;                                           \
+        float *own_y = work + size, *own_dy = own_y + size, *own_dx = own_dy + size; \
         for (; lines; lines -= n, x += n * length, dx += n * length) {         \
-            DY_EACH(DY_N(line_##name##_bwd)(0, whole, i, length, n, x, y, dy, dx, work, acc);); \
+            if (!DY_COLLIDES(result))                                          \
+                DY_EACH(DY_N(line_##name##_bwd)(0, whole, i, length, n, x, y, dy, dx, work, acc);); \
+            else for (size_t i = 0; i < n; i += DY_W) {                        \
+                DY_N(copy_lines)(length, y + i, n, own_y, DY_W);               \
+                DY_N(copy_lines)(length, dy + i, n, own_dy, DY_W);             \
+                if (acc) DY_N(copy_lines)(length, dx + i, n, own_dx, DY_W);    \
+                DY_N(across_##name##_bwd)(length, DY_W, DY_W, own_y, own_y, own_dy, own_dx, work, acc); \
+                DY_N(copy_lines)(length, own_dx, DY_W, dx + i, n);             \
+            }                                                                  \
             y += n * (DY_N(result) ? length : 2);                              \
             dy += n * (DY_N(result) ? length : 1);                             \
         }                                                                      \

@@ -335,6 +335,23 @@ def test_columns(k: Isa, rows: int, acc: int) -> None:
     close(dx.checked(), soft * dz + old)
 
 
+@pytest.mark.parametrize("length", [8, 9, 40, 1025])
+@pytest.mark.parametrize("acc", [0, 1])
+def test_softmax_of_lines_that_share_places_of_a_cache(k: Isa, length: int, acc: int) -> None:
+    """Elements that are 2 KiB apart: the same bits as for lines at another distance."""
+    found = []
+    for n in (512, 520):
+        x, dy, old = (np.zeros((n, length), np.float32, order="F") for _ in range(3))
+        for i, array in enumerate((x, dy, old)):
+            array[:512] = floats(512, length, seed=i)
+        y, dx, work = Output(n, length), Output(n, length, value=old), Output(4 * 16 * length)
+        k.softmax(length, n, n, x, y.array, work.array)
+        k.softmax_bwd(length, n, n, x, y.array, dy, dx.array, work.array, acc)
+        work.checked()
+        found.append((y.checked()[:512].tobytes(), dx.checked()[:512].tobytes()))
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("offset", [0, 1e3, -1e4, 1e6, -1e7])
 @pytest.mark.parametrize("rows", [1, 3, 17, 70])
 def test_log_sums_of_large_scores(k: Isa, rows: int, offset: float) -> None:
