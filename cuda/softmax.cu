@@ -76,7 +76,7 @@ static __device__ __forceinline__ size_t line_at(size_t line, size_t n, size_t s
     return line / step * step * n + line % step;
 }
 
-enum { PAIRS, NUMBERS, AGAIN };
+constexpr bool PAIRS = false, NUMBERS = true, AGAIN = true; // whether there is a y for each x
 
 #define IN_LINE(...) \
     for (size_t k = team.lane * step; k < n * step; k += team.lanes * step) { \
