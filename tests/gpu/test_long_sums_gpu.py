@@ -10,6 +10,7 @@ import dynet_cy as dy
 
 pytestmark = pytest.mark.usefixtures("on_device")
 
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["number", "column", "between", "batch"])
 @pytest.mark.parametrize("name", ["add", "mul-second"])
@@ -29,7 +30,7 @@ SHARED = [
 @pytest.mark.parametrize(("name", "n", "rtol"), SHARED)
 def test_gradients_of_shared_arguments(name: str, n: int, rtol: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sums, "N", n)
-    sums.test_gradients_of_shared_arguments(name, rtol)
+    sums.check_shared_arguments(name, rtol)
 
 
 @pytest.mark.slow
