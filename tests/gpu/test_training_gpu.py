@@ -570,7 +570,7 @@ def test_updates_of_several_threads(device) -> None:
     """Each thread has its own graph; there is no deadlock."""
     code = (
         "import faulthandler, sys, threading, dynet_cy as dy\n"
-        "faulthandler.dump_traceback_later(60, exit=True)\n"
+        "faulthandler.dump_traceback_later(600, exit=True)\n"
         "sys.setswitchinterval(1e-5)\n"
         "m = dy.ParameterCollection()\n"
         "W = m.add_parameters((4, 4), device='GPU:0')\n"

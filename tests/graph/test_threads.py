@@ -67,7 +67,7 @@ def all_threads(work):
 def test_shared_parameters(explicit: bool, autobatching: int) -> None:
     def work(model, i):
         values = []
-        for k in range(60):
+        for k in range(20):
             if explicit:
                 with dy.ComputationGraph(autobatching=autobatching):
                     values.append(step(*model[1:], 100 * i + k))
@@ -88,7 +88,7 @@ def test_own_parameters() -> None:
     def work(i):
         model = new_model(i)
         values = []
-        for k in range(60):
+        for k in range(30):
             dy.renew_cg(autobatching=k % 3)
             values.append(step(*model[1:], k))
         return values, model[1].grad_as_array().tolist()
@@ -100,7 +100,7 @@ def test_own_parameters() -> None:
 
 def test_random_graphs_are_made_and_closed_in_threads() -> None:
     def work(i):
-        for k in range(100):
+        for k in range(40):
             graphs = [dy.ComputationGraph() for _ in range(3)]
             for graph in graphs:
                 with graph:
@@ -267,7 +267,7 @@ def test_a_parameter_is_in_the_graphs_of_all_threads_at_once() -> None:
     def work(i):
         dy.renew_cg()
         others = [dy.inputVector([1] * 5) for _ in range(4 * i)]  # so that numbers differ, and shapes at these numbers
-        for _ in range(20000):
+        for _ in range(5000):
             assert len(w + 1) == 3
             assert w.dim() == ((3,), 1)
         return w.value(), dy.esum([w] * 10).value(), len(others)
@@ -353,7 +353,7 @@ def test_memory_is_given_back_while_other_threads_add_nodes() -> None:
     from dynet_cy.memory import arena
 
     def work(i):
-        for k in range(60):
+        for k in range(25):
             dy.renew_cg(forward_only=bool((i + k) % 2))
             numbers = np.full(300 * (1 + k % 7), i + k, np.float32)
             xs = [dy.inputTensor(numbers) + 1 for _ in range(60)]
@@ -383,7 +383,7 @@ def test_states_are_taken_and_settings_changed_while_other_threads_work() -> Non
         [p.name() for p in collection.parameters_list()]
 
     def work(i):
-        for _ in range(60):
+        for _ in range(25):
             dy.renew_cg()
             xs = [dy.dropout(table[(i + j) % 50], 0.5) for j in range(10)]
             for x in xs:  # one by one: what is requested next is learned
@@ -601,7 +601,7 @@ def test_nodes_are_made_while_another_thread_renews_the_graph() -> None:
 
     refused: list[str] = []
     with meanwhile(renew), graph:
-        for k in range(20000):
+        for k in range(5000):
             try:
                 x = dy.inputVector([k, 1])
                 y = dy.esum([x + 1, w, table[3], dy.cmult(x, x)])
@@ -630,7 +630,7 @@ def test_gradients_are_those_of_the_graph_before_another_thread_renews_it() -> N
                 refused.append(str(error))
 
     with meanwhile(renew), graph:
-        for k in range(20000):
+        for k in range(5000):
             try:
                 dy.dot_product(dy.inputVector([k, 1]), w).backward()
             except RuntimeError as error:

@@ -50,7 +50,8 @@ def computed(case: Case, calls: list[list[np.ndarray]], apart: bool) -> tuple[li
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.grad is not False], ids=lambda c: c.id)
 def test_same_bits(case: Case, rng: np.random.Generator) -> None:
-    for sizes in case.batch_sizes():
+    batches = case.batch_sizes()
+    for sizes in {batches[0], batches[-1]}:
         calls = [case.sample(rng, sizes) for _ in range(CALLS)]
         expected, in_order = computed(case, calls, False)
         for x, y in zip(computed(case, calls, True)[0], expected):

@@ -13,7 +13,7 @@ from dynet_cy.core import engine
 from dynet_cy.graph.expressions import arena_bytes
 from dynet_cy.graph.expressions import reset_random_seed as set_seed
 
-CALLS = 16
+CALLS = 8
 STEPS = 5  # of the search for the smallest limit
 
 WITH_GRADIENT = [c for c in CASES if c.grad is not False]

@@ -62,7 +62,7 @@ def test_report(weights: dy.Parameters) -> None:
     assert dropped["tanh"].bytes == dropped["tanh"].nodes * VALUE
     assert "matmul" not in kept
     assert sum(x.again for x in report.dropped) == computed_again() > 0
-    assert 0 < report.again_seconds < 60
+    assert report.again_seconds > 0
     assert report.missing == 0
     assert "dy.checkpoint" in report.hint
     origin = dropped["matmul"].origin

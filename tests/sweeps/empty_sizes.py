@@ -140,7 +140,7 @@ def check(build: Build, arrays: Sequence[np.ndarray], reference: Callable[[], np
         values, slopes = outcome(build, arrays, "plain")
     except Refused:
         return
-    for schedule in ("agenda", "depth", "forward only"):
+    for schedule in list(SCHEDULES)[1:]:
         others, found = outcome(build, arrays, schedule)
         equal(others, values, f"values, {schedule}")
         if isinstance(slopes, str) or isinstance(found, str):
@@ -160,11 +160,11 @@ def check(build: Build, arrays: Sequence[np.ndarray], reference: Callable[[], np
 # ---- rows of the table of ops ------------------------------------------------
 
 
-def with_zeros(shapes: Sequence[tuple[int, ...]]) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """The shapes with sizes of 0: for one axis of one argument, and for all axes of some sizes."""
+def with_zeros(shapes: Sequence[tuple[int, ...]], fewer: bool) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """The shapes with sizes of 0: for one axis of one argument, and for all axes of some sizes, or of one or all."""
     sizes = sorted({d for shape in shapes for d in shape})
     seen = set()
-    for n in range(1, len(sizes) + 1):
+    for n in {1, len(sizes)} if fewer and sizes else range(1, len(sizes) + 1):
         for zero in itertools.combinations(sizes, n):
             seen.add(tuple(tuple(0 if d in zero else d for d in shape) for shape in shapes))
     for i, shape in enumerate(shapes):
@@ -181,12 +181,13 @@ def row(case: Case, sizes: tuple[int, ...]) -> Callable[[], None]:
     return call
 
 
-def rows(cases: Iterable[Case]) -> Iterator[Call]:
+def rows(cases: Iterable[Case], fewer: bool) -> Iterator[Call]:
+    """Calls of all cases with sizes of 0: of the first and the last batch sizes, or of the last only."""
     for case in cases:
         batches = case.batch_sizes()
-        for shapes in with_zeros(case.shapes):
+        for shapes in with_zeros(case.shapes, fewer):
             empty = replace(case, shapes=shapes)
-            for sizes in dict.fromkeys([batches[0], batches[-1]]):
+            for sizes in dict.fromkeys(batches[-1:] if fewer else [batches[0], batches[-1]]):
                 yield f"{case.id} of {shapes}, batches {sizes}", row(empty, sizes)
 
 
@@ -268,7 +269,6 @@ POOLS = {
     "None": [None],
 }
 NOT_SWEPT = {"custom_op": "makes an op, not an expression: test_custom_op_of_nothing"}
-MOST_CALLS = 100  # of one function
 OPERATORS = {
     name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "pow", "matmul", "lt", "le", "gt", "ge")
 }
@@ -297,15 +297,16 @@ def function_call(name: str, function: Callable, ps: list[Parameter], values: Se
     return f"{name}({text}), batch {batch}", lambda: check(build, arrays)
 
 
-def functions() -> Iterator[Call]:
+def functions(most: int) -> Iterator[Call]:
+    """At most so many calls of each function."""
     for name, ps in public_functions().items():
         if name not in NOT_SWEPT:
             function = getattr(dy, name)
-            yield from (function_call(name, function, ps, v) for v in samples(name, ps, POOLS, STRINGS, MOST_CALLS))
+            yield from (function_call(name, function, ps, v) for v in samples(name, ps, POOLS, STRINGS, most))
     two = [Parameter(x, "Expression", Parameter.empty, False) for x in ("x", "y")]
     for name, function in OPERATORS.items():
         call = lambda x, y, f=function: f(x, y)  # noqa: E731 - built-in functions take no names
-        yield from (function_call(name, call, two, v) for v in samples(name, two, POOLS, STRINGS, MOST_CALLS))
+        yield from (function_call(name, call, two, v) for v in samples(name, two, POOLS, STRINGS, most))
 
 
 OF_NETWORKS = dict.fromkeys(("layers", "num_layers", "heads", "N", "width", "size"), (1,))
@@ -435,15 +436,18 @@ def others() -> Iterator[Call]:
     yield "files", files
 
 
-PARTS = {"rows": lambda: rows(CASES), "fused": lambda: rows(FUSED), "functions": functions, "others": others}
-
-
-def calls(part: str, device: str = "0") -> Iterator[Call]:
+def calls(part: str, device: int = 0) -> Iterator[Call]:
     """The table.
 
     Args:
-        part: which one of `PARTS`.
-        device: number of the default device.
+        part: "rows", "fused", "functions" or "others".
+        device: number of the default device. Only the kernels of others than the CPU are new: there are fewer calls.
     """
-    set_default_device(int(device))
-    yield from PARTS[part]()
+    set_default_device(device)
+    fewer = device > 0
+    if fewer:
+        del SCHEDULES["depth"], SCHEDULES["forward only"]
+    if part in ("rows", "fused"):
+        yield from rows(CASES if part == "rows" else FUSED, fewer)
+    else:
+        yield from functions(30 if fewer else 100) if part == "functions" else others()

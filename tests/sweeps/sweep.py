@@ -24,7 +24,7 @@ MOST_CRASHES = 30
 Call = tuple[str, Callable[[], None]]
 
 
-def failures(folder: Path, table: str, *options: str, **variables: str) -> tuple[int, list[str]]:
+def failures(folder: Path, table: str, *options: str | int, **variables: str) -> tuple[int, list[str]]:
     """Run all calls of a table.
 
     Args:
@@ -56,7 +56,7 @@ def failures(folder: Path, table: str, *options: str, **variables: str) -> tuple
     return first, [*found, f"{MOST_CRASHES} calls ended the process: the rest was not tried"]
 
 
-def run(table: str, options: tuple[str, ...], first: int, current: str) -> None:
+def run(table: str, options: tuple[str | int, ...], first: int, current: str) -> None:
     """Run the calls of a table from number `first` on, and print what fails: the other end of `failures`."""
     faulthandler.enable()
     calls: Iterator[Call] = importlib.import_module(table).calls(*options)
