@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from arrays import all_close
 
 import dynet_cy as dy
 
@@ -214,8 +215,7 @@ def test_indices_that_are_values_of_the_graph() -> None:
         found.append((y.npvalue(), [p.grad_as_array() for p in model.parameters_list()]))
     for values, gradients in found[1:]:
         np.testing.assert_allclose(values, found[0][0], rtol=1e-6)
-        for gradient, expected in zip(gradients, found[0][1]):
-            np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-6)
+        all_close(gradients, found[0][1], rtol=1e-5, atol=1e-6)
     with pytest.raises(IndexError, match="pick_batch_elems: the index is 3 at element 1"):
         dy.select_states(x, dy.input_indices([0, 3])).npvalue()
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays import all_close
 
 import dynet_cy as dy
 from dynet_cy.core import engine
@@ -175,8 +176,7 @@ def test_nodes_that_plans_have_changed(graph: dy.ComputationGraph) -> None:
     engine.stats("schedule.rewrite.gates", reset=True)
     loss.value()
     assert {"affine_transform", "gates"} <= {node.op for node in nodes(dy.cg())}
-    for found, desired in zip(dy.npvalues(dy.hessian_vector_product(loss, xs, vectors)), expected):
-        np.testing.assert_allclose(found, desired, rtol=1e-4, atol=1e-5)
+    all_close(dy.npvalues(dy.hessian_vector_product(loss, xs, vectors)), expected, rtol=1e-4, atol=1e-5)
 
 
 # ---- how they run -----------------------------------------------------------
@@ -206,8 +206,7 @@ def test_they_batch() -> None:
     plain, calls = penalties(12, 0)
     batched, fewer = penalties(12, 1)
     assert fewer < calls / 6
-    for actual, desired in zip(batched, plain):
-        np.testing.assert_allclose(actual, desired, rtol=1e-4, atol=1e-5)
+    all_close(batched, plain, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.fibers

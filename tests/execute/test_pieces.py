@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from arrays import all_equal
 from gate_programs import N, Program
 
 import dynet_cy as dy
@@ -97,8 +98,7 @@ def test_kept_plans_do_the_same_to_the_last_bit() -> None:
             found.append([n.gradient() for n in program.nodes] + [n.npvalue() for n in program.nodes])
             assert engine.stats("execute.walk.views")["made"] == 60
         for other in found[1:]:
-            for a, b in zip(found[0], other):
-                np.testing.assert_array_equal(a, b)
+            all_equal(found[0], other)
 
 
 def test_a_user_that_comes_later_has_gradients_of_its_own() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays import all_close
 from own_process import run_python
 
 import dynet_cy as dy
@@ -320,8 +321,7 @@ def test_new_nodes_read_dropped_values(strategy):
         (second + made[-1] + dy.sum_elems(made[2])).backward()
         return [*found, W.grad_as_array(), made[7].gradient(), made[2].gradient()]
 
-    for x, y in zip(asked(dy.checkpoint), asked(plainly)):
-        np.testing.assert_allclose(x, y, rtol=2e-5, atol=1e-6)
+    all_close(asked(dy.checkpoint), asked(plainly), rtol=2e-5, atol=1e-6)
 
 
 def test_values_are_asked_for_inside(strategy):
@@ -345,8 +345,7 @@ def test_values_are_asked_for_inside(strategy):
         dy.squared_norm(h).backward()
         return [W.grad_as_array(), h.gradient()]
 
-    for x, y in zip(asked(dy.checkpoint), asked(plainly)):
-        np.testing.assert_allclose(x, y, rtol=2e-5, atol=1e-6)
+    all_close(asked(dy.checkpoint), asked(plainly), rtol=2e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("change", ["update", "set_value", "load"])
@@ -433,8 +432,7 @@ def test_reverts_and_new_inputs(strategy):
         z.backward()
         return [*found, W.grad_as_array(), y.gradient()]
 
-    for a, b in zip(asked(dy.checkpoint), asked(plainly)):
-        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
+    all_close(asked(dy.checkpoint), asked(plainly), rtol=2e-5, atol=1e-6)
 
 
 def test_anomalies_and_profiles():
@@ -559,8 +557,7 @@ def compare_random_programs(seeds: Iterable[int]) -> None:
         quiet, found, later = random_program(seed, dy.checkpoint)
         _, expected, expected_later = random_program(seed, plainly)
         assert not quiet or same_bits(found, expected), seed
-        for x, y in zip([*found, *later], [*expected, *expected_later]):
-            np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-5, err_msg=str(seed))
+        all_close([*found, *later], [*expected, *expected_later], rtol=1e-3, atol=1e-5, what=seed)
 
 
 # In the last ones arguments of a softmax lie side by side in memory with `checkpoint` only, or without it only.

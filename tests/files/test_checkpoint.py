@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
+from arrays import all_equal
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
@@ -50,12 +51,6 @@ class Model:
         return [*self.arrays(), *states, *grads]
 
 
-def assert_same(have: list[np.ndarray], want: list[np.ndarray]) -> None:
-    assert len(have) == len(want)
-    for a, b in zip(have, want):
-        np.testing.assert_array_equal(a, b)
-
-
 @pytest.mark.parametrize("decay", [0.0, 0.05, 1e-8])
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_training_goes_on_to_the_last_bit(tmp_path: Path, trainer: str, decay: float) -> None:
@@ -76,7 +71,7 @@ def test_training_goes_on_to_the_last_bit(tmp_path: Path, trainer: str, decay: f
     found = dy.load_safetensors(tmp_path / "m.safetensors", other.pc, other.trainer, random=True)
     assert str(found) == str(extra)
     other.step(4)
-    assert_same(other.everything(), model.everything())
+    all_equal(other.everything(), model.everything())
     assert other.trainer._settings() == model.trainer._settings()
     assert other.pc.get_weight_decay() == decay
 
@@ -112,7 +107,7 @@ def test_without_a_trainer(tmp_path: Path) -> None:
     model, other = Model(), Model("SimpleSGD")
     dy.save_safetensors(str(tmp_path / "m"), model.pc)
     assert dy.load_safetensors(str(tmp_path / "m"), other.pc) == {}
-    assert_same(other.arrays(), model.arrays())
+    all_equal(other.arrays(), model.arrays())
     with pytest.raises(ModelMismatchError, match="has no state of a trainer"):
         dy.load_safetensors(tmp_path / "m", other.pc, other.trainer)
 
@@ -130,7 +125,7 @@ def test_other_programs(tmp_path: Path) -> None:
         assert json.loads(file.metadata()["dynet_cy"])["version"] == dy.__version__
     save_file(tensors, tmp_path / "plain")
     assert dy.load_safetensors(tmp_path / "plain", other.pc) == {}
-    assert_same(other.arrays(), model.arrays())
+    all_equal(other.arrays(), model.arrays())
     with pytest.raises(ModelMismatchError, match="no state of random streams"):
         dy.load_safetensors(tmp_path / "plain", other.pc, random=True)
 
@@ -173,7 +168,7 @@ class TestFilesThatDoNotFit:
         before, settings = model.everything(), model.trainer._settings()
         with pytest.raises(error, match=match):
             dy.load_safetensors(path, model.pc, model.trainer, random=True)
-        assert_same(model.everything(), before)
+        all_equal(model.everything(), before)
         assert model.trainer._settings() == settings
 
     @pytest.fixture
@@ -308,7 +303,7 @@ class TestFilesThatDoNotFit:
         before, settings, state = other.everything(), other.trainer._settings(), random_state()
         with pytest.raises(ModelFileError, match=words):
             dy.load_safetensors(tmp_path / "m", other.pc, other.trainer, random=True)
-        assert_same(other.everything(), before)
+        all_equal(other.everything(), before)
         assert other.trainer._settings() == settings
         assert random_state() == state
 
@@ -347,7 +342,7 @@ def test_names_with_a_colon(tmp_path: Path, name: str) -> None:
     dy.save_safetensors(tmp_path / "m", model.pc, model.trainer)
     assert f"/{name}" in load_file(tmp_path / "m")
     dy.load_safetensors(tmp_path / "m", other.pc, other.trainer)
-    assert_same(other.everything(), model.everything())
+    all_equal(other.everything(), model.everything())
     with pytest.raises(ModelMismatchError, match=f"missing: /E; unexpected: /{name}"):
         dy.load_safetensors(tmp_path / "m", Model().pc)
 

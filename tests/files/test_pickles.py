@@ -9,6 +9,7 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
+from arrays import all_equal
 
 import dynet_cy as dy
 import dynet_cy.model.parameters
@@ -48,8 +49,7 @@ def arrays(pc: dy.ParameterCollection) -> list[np.ndarray]:
 
 
 def assert_same(a: dy.ParameterCollection, b: dy.ParameterCollection) -> None:
-    for have, want in zip(arrays(a), arrays(b)):
-        np.testing.assert_array_equal(have, want)
+    all_equal(arrays(a), arrays(b))
 
 
 def test_collection(copied: Copier) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays import all_close
 from own_process import environment, run_python
 
 import dynet_cy as dy
@@ -65,9 +66,7 @@ def arrays(x: Any) -> list[np.ndarray]:
 def assert_same(have: list[Any], want: list[Any]) -> None:
     assert [type(x) for x in have] == [type(x) for x in want]
     for a, b in zip(have, want):
-        assert len(arrays(a)) == len(arrays(b))
-        for x, y in zip(arrays(a), arrays(b)):
-            np.testing.assert_allclose(x, y, rtol=1e-7)
+        all_close(arrays(a), arrays(b), rtol=1e-7)
 
 
 def everything(pc: dy.ParameterCollection) -> list[Any]:

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from arrays import all_close
 
 import dynet_cy as dy
 from dynet_cy import functions
@@ -79,8 +80,7 @@ def test_sentences_of_all_lengths_run_together(graph) -> None:
         found.append((dy.values(losses), [p.grad_as_array() for p in rest], graph.n_batches()))
         model.zero_gradients()
     np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-6)
-    for one, other in zip(found[0][1], found[1][1]):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    all_close(found[0][1], found[1][1], rtol=1e-5, atol=1e-6)
     assert found[0][2] == len(lengths) + 1
     assert found[1][2] == 2
     dy.renew_cg()
@@ -136,8 +136,7 @@ def test_sequences_of_all_lengths_run_together(graph) -> None:
         losses = [dy.ctc_loss(x, labels) for x, (_, labels) in zip(xs, cases)]
         dy.esum(losses).backward(full=True)
         found.append([*map(np.atleast_1d, dy.values(losses)), *(x.gradient() for x in xs)])
-    for one, other in zip(*found):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    all_close(*found, rtol=1e-5, atol=1e-6)
 
 
 def test_straight_through(graph) -> None:

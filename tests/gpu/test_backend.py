@@ -516,33 +516,7 @@ assert (p.as_array() == before).all()
     assert "Traceback" not in done.stderr
 
 
-def test_not_finite(on_device: str) -> None:
-    dy.renew_cg(check_validity=True)
-    x = dy.inputVector([1.0, -1.0])
-    assert dy.tanh(x).npvalue().shape == (2,)
-    with pytest.raises(ValueError, match=r"log: a value of expression 2 \{2\} is not finite"):
-        dy.log(x).value()
-    assert dy.exp(x).npvalue().shape == (2,)
-
-
 # ---- graphs ------------------------------------------------------------------------
-
-
-def test_set_recalculate_and_revert(on_device: str) -> None:
-    dy.renew_cg()
-    x = dy.inputVector([1.0, 2.0])
-    y = x * 2
-    assert y.value() == [2, 4]
-    x.set([5.0, 6.0])
-    assert y.value() == [10, 12]
-    assert x.value() == [5, 6]
-    for k in range(3):
-        dy.cg_checkpoint()
-        z = dy.dot_product(y, dy.inputVector([k, 1.0]))
-        assert z.value() == 10 * k + 12
-        dy.cg_revert()
-    assert (y + 1).value() == [11, 13]
-    assert y.npvalue(recalculate=True).tolist() == [10, 12]
 
 
 def test_forward_only(on_device: str) -> None:
@@ -559,12 +533,6 @@ def test_forward_only(on_device: str) -> None:
             left = memory_info(0)[0]
     assert x.npvalue()[0] == 3001
     assert memory_info(0)[0] == left
-
-
-def test_immediate(on_device: str) -> None:
-    dy.renew_cg(immediate_compute=True)
-    x = dy.inputVector([1.0, 2.0])
-    assert (x + x).value() == [2, 4]
 
 
 def test_threads(on_device: str) -> None:
@@ -587,15 +555,6 @@ def test_threads(on_device: str) -> None:
         thread.join()
     assert found == {k: 5.0 * k for k in range(4)}
     assert p.grad_as_array().tolist() == [20.0 * 6] * 5
-
-
-def test_gradient_of_a_parameter_by_itself(on_device: str) -> None:
-    model = dy.ParameterCollection()
-    p = model.parameters_from_numpy(np.array([2.0]))
-    dy.renew_cg()
-    p.backward()
-    p.backward()
-    assert p.grad_as_array().tolist() == [2]
 
 
 def test_default_device_and_current_graph(device: str) -> None:

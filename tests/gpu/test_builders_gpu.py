@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays import all_close, all_equal
 from rnn_reference import KINDS
 
 import dynet_cy as dy
@@ -209,8 +210,7 @@ def test_from_device_to_device(kind: str, how: str, tmp_path: Path) -> None:
             assert other.storage.device == there
         else:
             again = pickle.loads(pickle.dumps(builder))
-        for a, b in zip(outputs(again), desired):
-            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+        all_close(outputs(again), desired, rtol=1e-5, atol=1e-6)
 
 
 # ---- softmax layers ------------------------------------------------------------------
@@ -289,8 +289,7 @@ def test_initializers(name: str) -> None:
         dy.renew_cg()
         return [*found, (p * 1).npvalue(), model.add_parameters(300, init=dy.NormalInitializer()).as_array()]
 
-    for a, b in zip(made(1), made(0)):
-        np.testing.assert_array_equal(a, b)
+    all_equal(made(1), made(0))
 
 
 def test_initializer_from_a_file(tmp_path: Path) -> None:

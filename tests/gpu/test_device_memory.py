@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from arrays import all_equal
 
 import dynet_cy as dy
 from dynet_cy.core import engine
@@ -145,8 +146,7 @@ def test_runs_of_elementwise_batches_are_taken_apart_within_a_limit() -> None:
         got, less = gated_cells(30, 48, mem=sum(taken.values()) / MIB / 3)
         close(got, expected)
         assert engine.stats("execute.recompute")["nodes"]
-    for x, y in zip(gated_cells(30, 48)[0], expected):
-        np.testing.assert_array_equal(x, y)
+    all_equal(gated_cells(30, 48)[0], expected)
 
 
 @pytest.mark.usefixtures("compiled_at_once")
@@ -155,8 +155,7 @@ def test_runs_of_elementwise_batches_keep_what_they_read(drops: Callable[[bool],
     for on in (False, True):
         drops(on)
         found.append(gated_cells(6, 5)[0])
-    for x, y in zip(*found):
-        np.testing.assert_array_equal(x, y)
+    all_equal(*found)
 
 
 def asked_in_runs(autobatching: int) -> list[np.ndarray]:
@@ -192,8 +191,7 @@ def test_values_within_runs_and_cells_can_be_asked_for(drops: Callable[[bool], N
         found.append(asked_in_runs(autobatching))
         assert (engine.stats("execute.recompute")["nodes"] > 0) == on
     assert len(found[0]) == len(found[1]) > 20
-    for x, y in zip(*found):
-        np.testing.assert_array_equal(x, y)
+    all_equal(*found)
 
 
 @pytest.mark.usefixtures("compiled_at_once")

@@ -8,6 +8,7 @@ import pickle
 
 import numpy as np
 import pytest
+from arrays import all_close, all_equal
 from test_training_gpu import TRAINERS
 
 import dynet_cy as dy
@@ -82,8 +83,7 @@ def gradients(places, strategy: int) -> list:
 
 
 def assert_close(found, desired) -> None:
-    for a, b in zip(found, desired):
-        np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5)
+    all_close(found, desired, rtol=2e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("strategy", [0, 1, 2])
@@ -366,8 +366,7 @@ def trained(name: str, places, change=None, n: int = 4):
 
 def assert_alike(found, desired) -> None:
     np.testing.assert_allclose(found[2], desired[2], rtol=1e-4)
-    for a, b in zip(found[0].state(), desired[0].state()):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-5)
+    all_close(found[0].state(), desired[0].state(), rtol=1e-3, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", TRAINERS)
@@ -442,8 +441,7 @@ def test_parameters_added_while_training(devices) -> None:
                 added.append(model.add_subcollection("below").add_parameters(4, device=where))
         return p.as_array(), added[0].as_array()
 
-    for a, b in zip(run("GPU:0"), run("CPU")):
-        np.testing.assert_allclose(a, b, rtol=1e-5)
+    all_close(run("GPU:0"), run("CPU"), rtol=1e-5)
 
 
 def test_gradients_that_are_not_finite(devices) -> None:
@@ -454,16 +452,14 @@ def test_gradients_that_are_not_finite(devices) -> None:
     dy.sum_elems(dy.log(network.W * 0.0) * 0.0).backward()
     with pytest.raises(RuntimeError, match="the gradients of /_1 are not finite"):
         trainer.update()
-    for a, b in zip(network.state(), before):
-        np.testing.assert_array_equal(a, b)
+    all_equal(network.state(), before)
     assert not np.isfinite(network.W.grad_as_array()).any()
     trainer.update(skip_nonfinite=True)
     assert not np.isfinite(trainer.gradient_norm)
     assert not network.W.grad_as_array().any()
     trainer.update()
     assert (trainer.gradient_norm, trainer._steps, trainer._skipped) == (0, 1, 1)
-    for a, b in zip(network.state(), before):
-        np.testing.assert_array_equal(a, b)
+    all_equal(network.state(), before)
 
 
 @pytest.mark.parametrize("how", ["pickle", "copy", "safetensors", "text"])
@@ -485,8 +481,7 @@ def test_saving(devices, how: str, tmp_path) -> None:
         else:
             dy.save_safetensors(tmp_path / "state", network.model, trainer)
             dy.load_safetensors(tmp_path / "state", again.model, other)
-    for a, b in zip(again.state(), network.state()):
-        np.testing.assert_allclose(a, b, rtol=1e-6)
+    all_close(again.state(), network.state(), rtol=1e-6)
     if how == "text":
         return
     assert [p.storage.device for p in again.parameters()] == [p.storage.device for p in network.parameters()]
@@ -495,8 +490,7 @@ def test_saving(devices, how: str, tmp_path) -> None:
         dy.renew_cg()
         batch_loss(model).backward()
         its_trainer.update()
-    for a, b in zip(again.state(), network.state()):
-        np.testing.assert_allclose(a, b, rtol=1e-6)
+    all_close(again.state(), network.state(), rtol=1e-6)
 
 
 def test_restart_and_subsets(devices) -> None:

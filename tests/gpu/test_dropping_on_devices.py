@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays import all_close, all_equal
 from own_process import run_python
 
 import dynet_cy as dy
@@ -89,17 +90,13 @@ class Layers:
 
 
 def same(a: list[np.ndarray], b: list[np.ndarray]) -> None:
-    assert len(a) == len(b)
-    for x, y in zip(a, b):
-        np.testing.assert_array_equal(x, y)
+    all_equal(a, b)
     assert any(np.any(x) for x in a)
 
 
 def close(a: list[np.ndarray], b: list[np.ndarray]) -> None:
     """Gradients of weights are sums of other parts."""
-    assert len(a) == len(b)
-    for x, y in zip(a, b):
-        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5)
+    all_close(a, b, rtol=1e-5, atol=1e-5)
 
 
 # ---- values that no backward reads -------------------------------------------------
@@ -283,8 +280,7 @@ def test_random_programs(places: tuple[str, str], drops: Callable[[bool], None],
     drops(True)
     for call in (plainly, dy.checkpoint):
         values, gradients = random_program(seed, places, call)
-        for x, y in zip(values, expected[0]):
-            np.testing.assert_array_equal(x, y)
+        all_equal(values, expected[0])
         for x, y in zip(gradients, expected[1]):
             np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5 * max(1.0, float(np.abs(y).max())))
 

@@ -11,6 +11,7 @@ from typing import Callable
 
 import numpy as np
 import pytest
+from arrays import all_close, all_equal
 
 import dynet_cy as dy
 from dynet_cy.core import engine
@@ -241,8 +242,7 @@ def test_the_same_numbers(program: Program, full: bool, ask: bool) -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_the_same_from_run_to_run(program: Program) -> None:
-    for x, y in zip(run(program, "GPU:0")[0], run(program, "GPU:0")[0]):
-        np.testing.assert_array_equal(x, y)
+    all_equal(run(program, "GPU:0")[0], run(program, "GPU:0")[0])
 
 
 def products_only(net: Net) -> Made:
@@ -271,8 +271,7 @@ def test_sizes_are_no_part_of_a_signature() -> None:
     known = len(fused.describe())
     for h in (4, 17, 300):
         actual, _ = run(program(h), "GPU:0")
-        for x, y in zip(actual, run(program(h), "CPU")[0]):
-            np.testing.assert_allclose(x, y, rtol=2e-5, atol=1e-6)
+        all_close(actual, run(program(h), "CPU")[0], rtol=2e-5, atol=1e-6)
     assert len(fused.describe()) == known
 
 
@@ -315,8 +314,7 @@ def test_gradients_are_there_when_backward_runs_twice() -> None:
         loss.backward()
         return [p.grad_as_array() for p in net.pc.parameters_list()]
 
-    for x, y in zip(twice("GPU:0"), twice("CPU")):
-        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+    all_close(twice("GPU:0"), twice("CPU"), rtol=1e-5, atol=1e-6)
 
 
 def test_plans_from_the_cache() -> None:
@@ -327,8 +325,7 @@ def test_plans_from_the_cache() -> None:
             dy.renew_cg()
             actual, launches = run(cells, "GPU:0")
             assert launches == results[0][1]
-            for x, y in zip(actual, results[0][0]):
-                np.testing.assert_array_equal(x, y)
+            all_equal(actual, results[0][0])
 
 
 def test_sources() -> None:
@@ -355,8 +352,7 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused, "text_cubin", refuse)
     fused.forget_errors()
     actual, _ = run(program, "GPU:0")
-    for x, y in zip(actual, desired):
-        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+    all_close(actual, desired, rtol=1e-5, atol=1e-6)
     assert fused.errors() == ["there is no nvcc"]
     fused.forget_errors()
     assert fused.errors() == []

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 from alarms import Stop, stopping  # noqa: F401 - a fixture
+from arrays import all_close
 from own_process import run_python
 
 import dynet_cy as dy
@@ -85,8 +86,7 @@ def test_a_value_that_was_stopped(device, places):
     again = chain.loss(layers)
     assert again.value() == pytest.approx(value, rel=1e-5)
     again.backward()
-    for a, b in zip(found, chain.gradients()):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+    all_close(found, chain.gradients(), rtol=1e-3, atol=1e-5)
 
 
 class Signals:
@@ -144,8 +144,7 @@ def test_a_backward_that_was_stopped(device, places):
         if stopped and not any(g.any() for g in found):
             continue
         whole += 1
-        for a, b in zip(found, once):
-            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+        all_close(found, once, rtol=1e-3, atol=1e-5)
     assert whole
 
 

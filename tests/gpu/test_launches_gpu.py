@@ -12,6 +12,7 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
+from arrays import all_close, all_equal
 
 import dynet_cy as dy
 from dynet_cy.core import engine
@@ -254,9 +255,7 @@ def results(program: Program, device: str, strategy: int, **options: bool) -> li
 
 
 def assert_close(found: list[Any], desired: list[Any]) -> None:
-    assert len(found) == len(desired)
-    for a, b in zip(found, desired):
-        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+    all_close(found, desired, rtol=2e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("strategy", [0, 1, 2])
@@ -272,8 +271,7 @@ def test_forward_only(program: Program) -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_the_same_from_run_to_run(program: Program) -> None:
-    for a, b in zip(results(program, "GPU:0", 1), results(program, "GPU:0", 1)):
-        np.testing.assert_array_equal(a, b)
+    all_equal(results(program, "GPU:0", 1), results(program, "GPU:0", 1))
 
 
 @pytest.mark.parametrize("strategy", [1, 2])
@@ -291,8 +289,7 @@ def test_plans_from_the_cache(program: Program, strategy: int) -> None:
                 found.append(results(program, "GPU:0", strategy))
             launches.append(engine.stats("gpu.0")["launches"] - start)
     for other in found[1:4] + found[5:]:
-        for a, b in zip(found[0], other):
-            np.testing.assert_array_equal(a, b)
+        all_equal(found[0], other)
     set_default_device(0)
     for i in (0, 4):
         assert_close(found[i], results(program, "CPU", 0))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from arrays import all_close
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "train"))
 
@@ -216,8 +217,7 @@ def test_several_devices(name: str, places: tuple[str, ...]) -> None:
     np.testing.assert_array_equal(trainer._state_arrays()[0][0][900], 0)
     assert deferred == [12] * 3
     assert none == [0] * 3
-    for a, b in zip(found, desired):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    all_close(found, desired, rtol=1e-5, atol=1e-6)
 
 
 def test_tables_that_are_not_large() -> None:

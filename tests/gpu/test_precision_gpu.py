@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from arrays import all_close
 
 import dynet_cy as dy
 from dynet_cy import config
@@ -64,8 +65,7 @@ def test_products_round_their_factors(precision: str, on_device: str) -> None:
         return
     exact = a.astype(np.float64) @ b
     a, b, slope = rounded(a, precision), rounded(b, precision), rounded(slope, precision)
-    for found, desired in zip([*one, *four], [a @ b, slope @ b.T, a.T @ slope, a @ b]):
-        np.testing.assert_allclose(found, desired, atol=2e-5)
+    all_close([*one, *four], [a @ b, slope @ b.T, a.T @ slope, a @ b], atol=2e-5)
     assert (np.abs(one[0] - exact).max() > 1e-4) == (precision != "float32")
 
 

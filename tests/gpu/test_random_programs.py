@@ -11,6 +11,7 @@ import threading
 
 import numpy as np
 import pytest
+from arrays import all_close
 
 import dynet_cy as dy
 
@@ -113,9 +114,7 @@ def on(name: str) -> dict[str, str]:
 
 
 def assert_close(found: list, desired: list) -> None:
-    assert len(found) == len(desired)
-    for a, b in zip(found, desired):
-        np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
+    all_close(found, desired, rtol=2e-3, atol=2e-4)
 
 
 @pytest.mark.parametrize("where", ["GPU:0", "spread"])

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from arrays import all_close, all_equal
 from test_devices import SPREAD, Network, batch_loss, needs
 from test_devices import devices as devices
 from test_training_gpu import TRAINERS
@@ -89,15 +90,8 @@ def alive() -> int:
     return ctypes.CDLL(os.environ["DYNET_CY_LIBCUDA"]).emu_graphs()
 
 
-def assert_equal(found: list, desired: list) -> None:
-    assert len(found) == len(desired)
-    for k, (a, b) in enumerate(zip(found, desired)):
-        np.testing.assert_array_equal(a, b, err_msg=f"number {k}")
-
-
 def assert_close(found: list, desired: list) -> None:
-    for a, b in zip(found, desired):
-        np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5)
+    all_close(found, desired, rtol=2e-4, atol=1e-5)
 
 
 class Words:
@@ -164,7 +158,7 @@ def test_updates(trainer: str, strategy: int) -> None:
         found = updates(trainer, strategy)
     assert counted["captures"] == 2, "forward and backward"
     assert counted["replays"] == 10, "from the second time on"
-    assert_equal(found, without(lambda: updates(trainer, strategy)))
+    all_equal(found, without(lambda: updates(trainer, strategy)))
 
 
 def test_what_is_counted() -> None:
@@ -211,12 +205,12 @@ def test_dropout() -> None:
     assert counted["replays"] > 0
     assert len({x.tobytes() for x in found}) == 12
     assert_close(found, on_the_cpu(masks))
-    assert_equal(found, without(masks))
+    all_equal(found, without(masks))
 
     with Counted() as counted:
         found = alone(lambda: updates(dropout=0.4))
     assert counted["replays"] == 10
-    assert_equal(found, without(lambda: updates(dropout=0.4)))
+    all_equal(found, without(lambda: updates(dropout=0.4)))
     assert_close(found, on_the_cpu(lambda: updates(dropout=0.4)))
 
 
@@ -243,7 +237,7 @@ def test_parameters_that_are_changed_between_steps(tmp_path: Path) -> None:
     with Counted() as counted:
         found = alone(run)
     assert counted["replays"] == 16
-    assert_equal(found, without(run))
+    all_equal(found, without(run))
     assert_close(found, on_the_cpu(run))
 
 
@@ -270,7 +264,7 @@ def test_revert_and_inputs_set_anew() -> None:
     with Counted() as counted:
         found = alone(run)
     assert counted["replays"] > 0
-    assert_equal(found, without(run))
+    all_equal(found, without(run))
     assert_close(found, on_the_cpu(run))
 
 
@@ -291,7 +285,7 @@ def test_weight_decay_and_learning_rates() -> None:
 
     for decay in (0.0, 0.1):
         found = run(decay)
-        assert_equal(found, without(lambda decay=decay: run(decay)))
+        all_equal(found, without(lambda decay=decay: run(decay)))
         assert_close(found, on_the_cpu(lambda decay=decay: run(decay)))
 
 
@@ -305,7 +299,7 @@ def test_parameters_made_anew() -> None:
             gc.collect()
         return found
 
-    assert_equal(alone(run), without(run))
+    all_equal(alone(run), without(run))
 
 
 # ---- what repeats ------------------------------------------------------------------
@@ -317,7 +311,7 @@ def test_structures_that_alternate() -> None:
         found = updates(sizes=sizes)
     assert counted["captures"] == 6
     assert counted["replays"] == 2 * (15 - 3)
-    assert_equal(found, without(lambda: updates(sizes=sizes)))
+    all_equal(found, without(lambda: updates(sizes=sizes)))
 
 
 def scaled(factor: float) -> float:
@@ -365,7 +359,7 @@ def test_forward_only() -> None:
     with Counted() as counted:
         found = alone(run)
     assert (counted["captures"], counted["replays"]) == (1, 5)
-    assert_equal(found, without(run))
+    all_equal(found, without(run))
     assert_close(found, on_the_cpu(run))
 
 
@@ -378,7 +372,7 @@ def test_immediate() -> None:
             found += network.step(network.loss(step))
         return found
 
-    assert_equal(alone(run), without(run))
+    all_equal(alone(run), without(run))
 
 
 def test_profiles_time_every_launch(capfd) -> None:
@@ -442,7 +436,7 @@ def test_the_one_used_last_stays() -> None:
     with Counted() as counted:
         losses(network, (3, 2, 5))
     assert (counted["captures"], counted["replays"]) == (0, 2)
-    assert_equal(found, without(lambda: losses(network, sizes)))
+    all_equal(found, without(lambda: losses(network, sizes)))
 
 
 @pytest.mark.skipif(not EMULATED, reason="only the emulated driver counts CUDA graphs")
@@ -467,7 +461,7 @@ def test_limit_of_nodes() -> None:
             assert alive() == before + kept
             assert counted["replays"] == 5 * (most >= nodes[2]) + 5 * (most >= nodes[5])
         assert alive() == before
-        assert_equal(found, without(lambda: losses(network, (2,) * 6 + (5,) * 6 + (20,) * 3)))
+        all_equal(found, without(lambda: losses(network, (2,) * 6 + (5,) * 6 + (20,) * 3)))
 
 
 def test_thrashing_stops() -> None:
@@ -480,7 +474,7 @@ def test_thrashing_stops() -> None:
     # If two were always enough, it would be 80, one for each pair.
     assert 4 <= counted["captures"] <= 14
     assert counted["replays"] + counted["launches"] > 0
-    assert_equal(found, without(lambda: losses(network, sizes)))
+    all_equal(found, without(lambda: losses(network, sizes)))
     with Counted() as counted:
         losses(network, (5,) * 66)
     assert counted["captures"] == 1, "a structure that is seen that often is captured"
@@ -513,7 +507,7 @@ def test_switched_off_and_on_again() -> None:
             dy.renew_cg()
             found.append(network.loss(step).npvalue())
     assert (counted["captures"], counted["replays"]) == (0, 3)
-    assert_equal(found, desired)
+    all_equal(found, desired)
 
 
 # ---- graphs and devices -----------------------------------------------------------
@@ -553,7 +547,7 @@ def test_threads() -> None:
     assert counted["captures"] == 3
     assert counted["replays"] == 3 * 11
     for k in range(3):
-        assert_equal(found[k], desired)
+        all_equal(found[k], desired)
 
 
 @pytest.mark.parametrize("places", SPREAD, ids="-".join)
@@ -584,7 +578,7 @@ def test_several_devices(devices, places) -> None:
         c.__exit__()
     assert any(c["captures"] for c in counted)
     assert any(c["replays"] for c in counted)
-    assert_equal(found, without(run))
+    all_equal(found, without(run))
 
 
 # ---- errors ------------------------------------------------------------------------
@@ -611,7 +605,7 @@ def test_values_that_are_not_finite() -> None:
         found = alone(run)
     assert counted["captures"] == 2
     assert counted["replays"] == 7 + 6
-    assert_equal(found, without(run))
+    all_equal(found, without(run))
 
 
 PROGRAM = """

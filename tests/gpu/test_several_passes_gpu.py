@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from arrays import all_close, all_equal
 
 import dynet_cy as dy
 from dynet_cy.core import engine
@@ -180,8 +181,7 @@ def gradients(program: Program, device: str, strategy: int, full: bool = False) 
 @pytest.mark.parametrize("full", [False, True], ids=["parameters", "full"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_the_same_as_on_the_cpu(program: Program, full: bool, fuses: bool) -> None:
-    for got, want in zip(gradients(program, "GPU:0", 1, full), gradients(program, "CPU", 0, full)):
-        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5)
+    all_close(gradients(program, "GPU:0", 1, full), gradients(program, "CPU", 0, full), rtol=2e-4, atol=2e-5)
 
 
 # In the last two, copies are made again while additions to gradients are pending, or right before backward reads them.
@@ -198,14 +198,12 @@ def test_random_programs(seed: int, fuses: bool) -> None:
 
 
 def test_a_fused_run_waits_for_users_of_its_parts(fuses: bool) -> None:
-    for got, want in zip(gradients(parts_of_runs, "GPU:0", 1), gradients(parts_of_runs, "CPU", 0)):
-        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5)
+    all_close(gradients(parts_of_runs, "GPU:0", 1), gradients(parts_of_runs, "CPU", 0), rtol=2e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_the_same_from_run_to_run(program: Program) -> None:
-    for got, want in zip(gradients(program, "GPU:0", 1), gradients(program, "GPU:0", 1)):
-        np.testing.assert_array_equal(got, want)
+    all_equal(gradients(program, "GPU:0", 1), gradients(program, "GPU:0", 1))
 
 
 @pytest.mark.skipif("EMU_IDLE" in os.environ, reason="nothing is computed")

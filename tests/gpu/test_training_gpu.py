@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from arrays import all_close, all_equal
 from tables import trained_tables
 from test_backend import in_a_process
 
@@ -89,8 +90,7 @@ def trained(make_trainer, strategy: int = 1, change=None, updates: int = 5):
 
 def assert_alike(found, desired) -> None:
     np.testing.assert_allclose(found[2], desired[2], rtol=1e-4)
-    for a, b in zip(found[0].state(), desired[0].state()):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+    all_close(found[0].state(), desired[0].state(), rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("strategy", [0, 1, 2])
@@ -185,8 +185,7 @@ def test_groups_have_an_effect(on, dense_too: bool) -> None:
     desired = [run(k) for k in range(4)]
     on(1)
     for k in range(4):
-        for a, b in zip(run(k), desired[k]):
-            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+        all_close(run(k), desired[k], rtol=1e-4, atol=1e-6)
         assert k == 3 or np.abs(desired[k][3] - desired[3][3]).max() > 1e-3
 
 
@@ -199,8 +198,7 @@ def test_all_rows_of_large_tables(on, name: str) -> None:
     for places in (("CPU", "GPU:0"), ("GPU:0", "GPU:0")):
         found, deferred, _ = trained_tables(TRAINERS[name], places, (900, 5))
         assert deferred == [12 if place == "CPU" else 0 for place in places]
-        for a, b in zip(found, desired):
-            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+        all_close(found, desired, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("places", [("GPU:0", "GPU:0"), ("CPU", "GPU:0"), ("GPU:0", "GPU:1")])
@@ -243,8 +241,7 @@ def test_frozen_parameters_have_no_part(device: str, places, name: str, sparse: 
     desired = run(("CPU", "CPU"))
     found = run(places)
     np.testing.assert_allclose(found[1], desired[1], rtol=1e-5)
-    for a, b in zip(found[0], desired[0]):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+    all_close(found[0], desired[0], rtol=1e-4, atol=1e-6)
 
 
 def test_update_subset_and_restart(on) -> None:
@@ -295,12 +292,10 @@ def test_gradients_that_are_not_finite(on, look: str, capsys) -> None:
         LOOKS[look](classifier, trainer)
     trainer.set_clip_threshold(5)
     dy.renew_cg()
-    for a, b in zip(classifier.state(), before):
-        np.testing.assert_array_equal(a, b)
+    all_equal(classifier.state(), before)
     assert trainer._settings() == settings
     for a, b in zip(trainer._state_arrays(), moments):
-        for x, y in zip(a, b):
-            np.testing.assert_array_equal(x, y)
+        all_equal(a, b)
     assert np.isinf(classifier.b.grad_as_array()).all()
     assert classifier.table.row_grad_as_array(3).tolist() == [1] * 12
     # The gradients remain for the next update, which is skipped too.
@@ -327,8 +322,7 @@ def test_rows_that_are_not_finite(on, threshold: float) -> None:
     trainer.update()
     with pytest.raises(RuntimeError, match=r"bad: nan; the gradients of /_3 are not finite.  Nothing was updated"):
         trainer.status()
-    for a, b in zip(classifier.state(), before):
-        np.testing.assert_array_equal(a, b)
+    all_equal(classifier.state(), before)
 
 
 @pytest.mark.parametrize("other", ["beside", "after", "below"])
@@ -444,8 +438,7 @@ def test_dropped_updates(on, name: str, change, capsys) -> None:
         assert trainer._state_arrays() is not None
     assert "updates=8 skipped=4]" in found[0][1]
     assert found[0][1:] == found[1][1:]
-    for a, b in zip(found[0][0], found[1][0]):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+    all_close(found[0][0], found[1][0], rtol=1e-3, atol=1e-5)
 
 
 def test_the_norm_of_whole_parameters_and_of_rows(on) -> None:
@@ -533,8 +526,7 @@ def test_zero_gradients(on) -> None:
             assert not p.grad_as_array().any()
         trainer.update_subset([], [])
         trainer.status()
-        for a, b in zip(classifier.state(), before):
-            np.testing.assert_array_equal(a, b)
+        all_equal(classifier.state(), before)
     # In the other order the error comes later, and training goes on too.
     dy.renew_cg()
     (classifier.loss(examples(1)[0]) * np.nan).backward()
@@ -561,8 +553,7 @@ def test_updates_without_gradients(on, capfd) -> None:
     before = classifier.state()
     trainer.update()
     trainer.update_subset([], [])
-    for a, b in zip(classifier.state(), before):
-        np.testing.assert_array_equal(a, b)
+    all_equal(classifier.state(), before)
     assert capfd.readouterr().err == ""
 
 
@@ -604,8 +595,7 @@ def test_repeats_to_the_last_bit(on) -> None:
     on(1)
     first, second = trained(TRAINERS["Adam"]), trained(TRAINERS["Adam"])
     assert first[2] == second[2]
-    for a, b in zip(first[0].state(), second[0].state()):
-        np.testing.assert_array_equal(a, b)
+    all_equal(first[0].state(), second[0].state())
 
 
 def test_same_start(on) -> None:
@@ -614,8 +604,7 @@ def test_same_start(on) -> None:
     desired = Classifier().state()
     on(1)
     dy.reset_random_seed(3)
-    for a, b in zip(Classifier().state(), desired):
-        np.testing.assert_array_equal(a, b)
+    all_equal(Classifier().state(), desired)
 
 
 def test_files(on, tmp_path) -> None:
@@ -627,8 +616,7 @@ def test_files(on, tmp_path) -> None:
     on(0)
     other = Classifier()
     other.model.populate(str(tmp_path / "model.txt"))
-    for a, b in zip(other.state(), classifier.state()):
-        np.testing.assert_array_equal(a, b)
+    all_equal(other.state(), classifier.state())
     assert other.W.is_updated()
     collection = dy.ParameterCollection()
     W, table = dy.load(str(tmp_path / "listed"), collection)
@@ -637,8 +625,7 @@ def test_files(on, tmp_path) -> None:
     on(1)
     back = Classifier()
     back.model.populate(str(tmp_path / "model.txt"))
-    for a, b in zip(back.state(), classifier.state()):
-        np.testing.assert_array_equal(a, b)
+    all_equal(back.state(), classifier.state())
 
 
 @pytest.mark.parametrize("how", ["pickle", "safetensors"])
@@ -662,8 +649,7 @@ def test_training_goes_on(on, tmp_path, how: str) -> None:
     assert again.model.storage.device == 1
     steps(classifier, trainer, 3)
     steps(again, other, 3)
-    for a, b in zip(again.state(), classifier.state()):
-        np.testing.assert_array_equal(a, b)
+    all_equal(again.state(), classifier.state())
 
 
 def test_values_of_parameters(on) -> None:
@@ -779,5 +765,4 @@ def test_averages_of_parameters_that_come_later(on, skips: bool) -> None:
     desired = run()
     np.testing.assert_allclose(desired[1], 3 * (0.9 * 0.8 + 0.64) / 1.9, rtol=1e-5)
     on(1)
-    for found, want in zip(run(), desired):
-        np.testing.assert_allclose(found, want, rtol=1e-5)
+    all_close(run(), desired, rtol=1e-5)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays import all_close
 
 import dynet_cy as dy
 from dynet_cy.core import engine
@@ -101,8 +102,7 @@ def results(program: Program, device: str, strategy: int, full: bool = False, **
 def test_the_same_as_on_the_cpu(program: Program, strategy: int, full: bool) -> None:
     desired = results(program, "CPU", 0, full)
     for _ in range(3):  # from the second time on, the plan comes from the cache
-        for got, want in zip(results(program, "GPU:0", strategy, full), desired):
-            np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5)
+        all_close(results(program, "GPU:0", strategy, full), desired, rtol=2e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
@@ -126,8 +126,7 @@ def test_gradients_of_views_and_their_arguments() -> None:
         loss = total([dy.exp(x) for x in views[:2]])
         loss.backward()
         found.append([x.npvalue() for x in views[:2] + xs[:2]] + [x.gradient() for x in views[:2] + xs[:2]])
-    for got, want in zip(*found):
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
+    all_close(*found, rtol=1e-4, atol=1e-6)
 
 
 def test_while_gradients_are_checked() -> None:

@@ -55,6 +55,7 @@ def test_versions_grow(graph) -> None:
     assert graph.version() == dy.cg_version()
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_immediate_compute() -> None:
     graph = dy.renew_cg(immediate_compute=True)
     x = dy.ones(3)
@@ -67,6 +68,7 @@ def test_immediate_compute() -> None:
     dy.renew_cg()
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_check_validity() -> None:
     dy.renew_cg(check_validity=True)
     y = dy.log(dy.inputVector([1, -1]))
@@ -80,6 +82,7 @@ def test_check_validity() -> None:
     assert dy.log(dy.zeros(1)).value() == -np.inf
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_check_validity_holds_when_asked_again() -> None:
     dy.renew_cg(check_validity=True)
     y = dy.log(dy.inputVector([1, -1]))

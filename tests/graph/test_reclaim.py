@@ -10,6 +10,7 @@ import dynet_cy as dy
 from dynet_cy.graph import StaleExpressionError
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_revert(graph, strategy) -> None:
     x = dy.inputVector([1, 2, 3])
     before = x * 2
@@ -76,6 +77,7 @@ def test_nodes_from_before_computed_after(graph, strategy) -> None:
         np.testing.assert_allclose(e.npvalue(), np.tanh(np.array([1, 2, 3]) * k), rtol=1e-5)
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_revert_with_parameters_and_gradients(graph, w, strategy) -> None:
     x = dy.inputVector([1, 2, 3])
     dy.cg_checkpoint()
@@ -93,6 +95,7 @@ def test_revert_with_parameters_and_gradients(graph, w, strategy) -> None:
         y.backward()
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_revert_after_setting_an_input(graph, strategy) -> None:
     x = dy.inputVector([1, 2])
     y = dy.square(x)
@@ -107,6 +110,7 @@ def test_revert_after_setting_an_input(graph, strategy) -> None:
     assert (y + 1).value() == [10, 17]
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_revert_many_times(graph, strategy) -> None:
     x = dy.inputVector([1, 2])
     kept = x * 2
@@ -117,6 +121,7 @@ def test_revert_many_times(graph, strategy) -> None:
     assert kept.value() == [2, 4]
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_recalculate(graph, w, strategy) -> None:
     y = w * 2
     assert y.value() == [2, 4, 6]

@@ -8,6 +8,7 @@ import threading
 
 import numpy as np
 import pytest
+from arrays import all_close
 
 import dynet_cy as dy
 from dynet_cy import profiling
@@ -74,8 +75,7 @@ def test_values_and_gradients(model, weights, rng, strategy, batch) -> None:
         for op in (soft, in_ops):
             model.zero_gradients()
             found.append(results(op, weights, data))
-        for actual, desired in zip(*found):
-            np.testing.assert_allclose(actual, desired, rtol=1e-4, atol=1e-5)
+        all_close(*found, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

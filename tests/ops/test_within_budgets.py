@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+from arrays import all_equal
 from table import CASES, Case, first_rows
 
 import dynet_cy as dy
@@ -83,21 +84,16 @@ def within_the_smallest(calls: Calls, most: float) -> list[np.ndarray]:
     return found
 
 
-def same(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
-    for x, y in zip(found, expected):
-        np.testing.assert_array_equal(x, y)
-
-
 @pytest.mark.parametrize(("number", "case"), list(enumerate(WITH_GRADIENT)), ids=[c.id for c in WITH_GRADIENT])
 def test_same_bits(number: int, case: Case, rng: np.random.Generator, drops: Callable[[bool], None]) -> None:
     """Rows take turns with the schedules: each op has several rows."""
     calls = Calls(case, case.batch_sizes()[-1], rng, number % 2)
     expected, taken = calls.run()
     drops(True)
-    same(calls.run()[0], expected)
+    all_equal(calls.run()[0], expected)
     drops(False)
     if case.id in SEARCHED:
-        same(within_the_smallest(calls, 1.5 * taken + 0.1), expected)
+        all_equal(within_the_smallest(calls, 1.5 * taken + 0.1), expected)
 
 
 @pytest.mark.parametrize("autobatching", [0, 1])

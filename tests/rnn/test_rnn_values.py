@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from arrays import all_close
 from rnn_reference import HIDDEN, INPUT, KINDS, arrays, batched, make, random_inputs, random_state, run, value_of
 
 import dynet_cy as dy
@@ -32,8 +33,7 @@ def test_values(kind, layers, batch, start):
     for after, want in zip(states, expected):
         got = [value_of(e) for e in after.s()]
         assert len(got) == len(want)
-        for g, w in zip(got, want):
-            np.testing.assert_allclose(g, w, rtol=1e-4, atol=2e-6)
+        all_close(got, want, rtol=1e-4, atol=2e-6)
         assert len(after.h()) == layers
         for e, w in zip(after.h(), want[-layers:]):
             np.testing.assert_allclose(value_of(e), w, rtol=1e-4, atol=2e-6)

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from arrays import all_equal
 from rnn_reference import batched, value_of
 
 import dynet_cy as dy
@@ -122,8 +123,7 @@ def test_saved_builders(kind, tmp_path) -> None:
     dy.save(str(tmp_path / "model"), [builder])
     (other,) = dy.load(str(tmp_path / "model"), dy.ParameterCollection())
     assert type(other) is type(builder)
-    for a, b in zip(arrays(builder), arrays(other)):
-        np.testing.assert_array_equal(a, b)
+    all_equal(arrays(builder), arrays(other))
 
 
 def test_errors() -> None:

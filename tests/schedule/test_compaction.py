@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from arrays import all_equal
 
 import dynet_cy as dy
 from dynet_cy.graph.expressions import arena_bytes
@@ -38,8 +39,7 @@ def grown(mem: float | None) -> tuple[list[np.ndarray], int]:
 def test_ended_sequences_do_not_hold_the_others() -> None:
     free, most = grown(None)
     limited, most_limited = grown(1)
-    for x, y in zip(free, limited):
-        np.testing.assert_array_equal(x, y)
+    all_equal(free, limited)
     assert most_limited < most / 2
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from arrays import all_close
 from limits import MB, limited, without_limit  # noqa: F401
 
 import dynet_cy as dy
@@ -136,8 +137,7 @@ def test_values_can_be_asked_for() -> None:
     expected = asked()
     with limited(3):
         found = asked()
-    for x, y in zip(found, expected):
-        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)
+    all_close(found, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_random_numbers_are_those_of_the_whole() -> None:

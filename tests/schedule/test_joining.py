@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from arrays import all_close, all_equal
 from random_graphs import Model, build
 
 import dynet_cy as dy
@@ -67,8 +68,7 @@ def check(layers: Layers, program) -> tuple[int, int]:
     assert none == (0, 0)  # without batching, nothing is joined
     found, joined = gradients(layers, program, 1)
     assert any(abs(g).max() > 0 for g in desired)
-    for got, want in zip(found, desired):
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    all_close(found, desired, rtol=1e-4, atol=1e-5)
     return joined
 
 
@@ -181,8 +181,7 @@ def test_random_programs(model: Model, structure: int) -> None:
         found.append((values, model.gradients()))
     for values, grads in found[1:]:
         np.testing.assert_allclose(values, found[0][0], rtol=1e-4, atol=1e-5)
-        for got, want in zip(grads, found[0][1]):
-            np.testing.assert_allclose(got, want, rtol=2e-3, atol=2e-4)
+        all_close(grads, found[0][1], rtol=2e-3, atol=2e-4)
 
 
 def test_batched_map(layers: Layers) -> None:
@@ -257,12 +256,10 @@ def test_one_pass_backward_again_and_within_a_limit(layers: Layers) -> None:
     loss.backward()
     first = layers.gradients()
     loss.backward()
-    for got, want in zip(layers.gradients(), first):
-        np.testing.assert_array_equal(got, want)
+    all_equal(layers.gradients(), first)
     dy.renew_cg(autobatching=1, mem=64)
     sampled(layers, 5, 4).backward()
-    for got, want in zip(layers.gradients(), first):
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    all_close(layers.gradients(), first, rtol=1e-5, atol=1e-6)
 
 
 def test_small_matrices_are_not_joined(layers: Layers) -> None:
@@ -286,8 +283,7 @@ def test_backward_again_and_of_another_loss(layers: Layers) -> None:
     first.backward()
     once = layers.gradients()
     first.backward()
-    for got, want in zip(layers.gradients(), once):
-        np.testing.assert_array_equal(got, want)
+    all_equal(layers.gradients(), once)
     second.backward()
     other = layers.gradients()
     (first + second).backward()
@@ -315,8 +311,7 @@ def test_gradients_of_expressions(layers: Layers) -> None:
         dy.esum([dy.squared_norm(asked(layers.u * x)) for x in hidden]).backward(full=True)
         found.append([x.gradient() for x in [*xs, *hidden]])
         layers.gradients()
-    for got, want in zip(found[1], found[0]):
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
+    all_close(found[1], found[0], rtol=1e-4, atol=1e-6)
 
 
 def test_the_profile_counts_the_calls(layers: Layers) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from arrays import all_close
 from random_graphs import Model, build
 
 import dynet_cy as dy
@@ -49,8 +50,7 @@ def compare_with_plain(m: Model, make_loss: Callable[[], dy.Expression], toleran
         found.append((loss.value(), m.gradients()))
     (value, gradients), (got, got_gradients) = found
     assert got == pytest.approx(value, rel=1e-5)
-    for g, want in zip(got_gradients, gradients):
-        np.testing.assert_allclose(g, want, rtol=1e-4, atol=tolerance)
+    all_close(got_gradients, gradients, rtol=1e-4, atol=tolerance)
 
 
 # For each case: the name of the op that is counted, the number of batches in which its nodes run for all sentences,
@@ -116,8 +116,7 @@ def test_same_numbers_in_fewer_batches(model: Model, case: str) -> None:
     for strategy in (1, 2):
         got, got_gradients, calls = evaluate(model, op, strategy)
         assert got == pytest.approx(values, rel=1e-5, abs=1e-6)
-        for g, want in zip(got_gradients, gradients):
-            np.testing.assert_allclose(g, want, rtol=1e-4, atol=1e-5)
+        all_close(got_gradients, gradients, rtol=1e-4, atol=1e-5)
         # Ops of that name that make the arguments ran before.
         assert calls[name, False] == batches
         assert calls[name, True] == batches
@@ -129,8 +128,7 @@ def test_loss_of_some(model: Model, case: str) -> None:
     op = CASES[case][2]
     _, gradients, _ = evaluate(model, op, 0, slice(1, 4))
     _, got_gradients, _ = evaluate(model, op, 1, slice(1, 4))
-    for g, want in zip(got_gradients, gradients):
-        np.testing.assert_allclose(g, want, rtol=1e-4, atol=1e-5)
+    all_close(got_gradients, gradients, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("strategy", [1, 2])
@@ -144,8 +142,7 @@ def test_compositions(model: Model, strategy: int) -> None:
             found.append(([x.value() for x in losses], model.gradients()))
         (values, gradients), (got, got_gradients) = found
         assert got == pytest.approx(values, rel=1e-4, abs=1e-5)
-        for g, want in zip(got_gradients, gradients):
-            np.testing.assert_allclose(g, want, rtol=1e-3, atol=1e-4)
+        all_close(got_gradients, gradients, rtol=1e-3, atol=1e-4)
 
 
 def test_many_small_ones_of_a_size_are_one_call(model: Model) -> None:
@@ -185,8 +182,7 @@ def test_a_weight_that_is_no_parameter_is_multiplied_at_once(model: Model) -> No
         got, got_gradients, calls = run(strategy)
         assert got == pytest.approx(value, rel=1e-5)
         assert calls["matmul", False] == 2
-        for g, want in zip(got_gradients, gradients):
-            np.testing.assert_allclose(g, want, rtol=1e-4, atol=1e-5)
+        all_close(got_gradients, gradients, rtol=1e-4, atol=1e-5)
 
 
 def matmul_batches(build) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
+from arrays import all_close, all_equal
 from rewritten import PROGRAMS, counting, counts  # noqa: F401
 
 import dynet_cy as dy
@@ -46,8 +46,7 @@ def test_kept_plans_do_the_same_to_the_last_bit(name: str) -> None:
         found.append([x.e.gradient() for x in q.nodes] + [x.e.npvalue() for x in q.outputs])
         found[-1] += [p.grad_as_array() for p, _ in q.params]
     for other in found[1:]:
-        for a, b in zip(found[0], other):
-            np.testing.assert_array_equal(a, b)
+        all_equal(found[0], other)
 
 
 def test_nodes_as_they_were_made_give_the_same(strategy: int, name: str) -> None:
@@ -63,8 +62,7 @@ def test_nodes_as_they_were_made_give_the_same(strategy: int, name: str) -> None
         values = [loss.npvalue(), *(x.e.npvalue() for x in q.outputs)]
         found.append((values, [x.e.gradient() for x in q.outputs] + [p.grad_as_array() for p, _ in q.params]))
     for part, exact in ((0, row.of == "gates"), (1, row.exact)):
-        for a, b in zip(found[0][part], found[1][part]):
-            np.testing.assert_allclose(a, b, **({"rtol": 0} if exact else {"rtol": 1e-4, "atol": 1e-5}))
+        all_close(found[0][part], found[1][part], **({"rtol": 0} if exact else {"rtol": 1e-4, "atol": 1e-5}))
 
 
 @pytest.mark.parametrize("settings", [{"check_validity": True}, {"immediate_compute": True}, {"forward_only": True}])

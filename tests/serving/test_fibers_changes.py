@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays import all_close
 from test_docstrings import examples, known, restored_settings
 
 import dynet_cy as dy
@@ -103,10 +104,8 @@ def program(make: Callable[[int], tuple[dy.Expression, Callable[[int], Any]]]) -
 
 
 def assert_equal(found: list[Any], expected: list[Any]) -> None:
-    assert len(found) == len(expected)
     for a, b in zip(found, expected):
-        for x, y in zip(a, b):
-            np.testing.assert_allclose(x, y, rtol=1e-6)
+        all_close(a, b, rtol=1e-6)
 
 
 @pytest.mark.parametrize("autobatching", [0, 1, 2])
@@ -434,8 +433,7 @@ def test_example_in_items(name: str, text: str, share: bool, tmp_path: Path, mon
             plain = other = []
     for i, (own, shown) in enumerate(found):
         before, after = np.tanh([2 * i, 2]), np.tanh([2 * i, 4])
-        for value, expected in zip(own, [before, before + 1, after, 2 * after]):
-            np.testing.assert_allclose(value, expected, rtol=1e-5)
+        all_close(own, [before, before + 1, after, 2 * after], rtol=1e-5)
         assert plain or not isinstance(shown, str) or shown == REFUSED
     for (_, a), (_, b), (_, c) in zip(plain, other, found):
         if isinstance(c, str):

@@ -21,6 +21,7 @@ from typing import Any, Callable
 
 import numpy as np
 import pytest
+from arrays import all_close
 
 import dynet_cy as dy
 from dynet_cy.serving import server as serving
@@ -119,8 +120,7 @@ def test_values_are_those_of_a_loop(on_each_device: str, autobatching: int, long
         dy.Server(walk, autobatching=autobatching, longest_pass=longest_pass) as server,
         ThreadPoolExecutor(9) as threads,
     ):
-        for found, wanted in zip(threads.map(lambda item: server(*item), items), expected):
-            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+        all_close(threads.map(lambda item: server(*item), items), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_one_pass_for_all_that_wait(on_each_device: str, server: dy.Server) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import trainer_reference as reference
+from arrays import all_close, all_equal
 
 import dynet_cy as dy
 from dynet_cy.kernels import selftest
@@ -107,8 +108,7 @@ def test_rule(name: str, arguments: dict[str, float]) -> None:
     dy.renew_cg()  # read in place
     np.testing.assert_allclose(pair.table.expr().npvalue().T, pair.wanted, rtol=2e-5, atol=5e-6)
     assert deferred_updates(pair.table) == 0
-    for state, wanted in zip(pair.trainer._state_arrays()[1], pair.reference.state[1].values()):
-        np.testing.assert_allclose(state, wanted, rtol=1e-4, atol=1e-9)
+    all_close(pair.trainer._state_arrays()[1], pair.reference.state[1].values(), rtol=1e-4, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in CASES} - STILL))
@@ -420,8 +420,7 @@ def test_reading_changes_nothing(name: str) -> None:
     quiet.run(30)
     read.run(30, lambda k: read.check())
     np.testing.assert_array_equal(read.table.as_array(), quiet.table.as_array())
-    for a, b in zip(read.trainer._state_arrays()[1], quiet.trainer._state_arrays()[1]):
-        np.testing.assert_array_equal(a, b)
+    all_equal(read.trainer._state_arrays()[1], quiet.trainer._state_arrays()[1])
 
 
 def test_a_batch_of_equal_rows() -> None:

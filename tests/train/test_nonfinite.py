@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays import all_equal
 from own_process import run_python
 
 import dynet_cy as dy
@@ -44,11 +45,6 @@ class Model:
         return [p.grad_as_array() for p in (self.w, self.e, self.unused)]
 
 
-def assert_equal(a: list[np.ndarray], b: list[np.ndarray]) -> None:
-    for have, want in zip(a, b):
-        np.testing.assert_array_equal(have, want)
-
-
 class SignSGD(dy.PythonTrainer):
     def step(self, p: Any, settings: Any) -> Any:
         return -settings.learning_rate * np.sign(p.gradient)
@@ -72,10 +68,10 @@ def test_dropped(make: type[dy.Trainer], clip: float, bad: float, capfd: pytest.
         else:
             model.trainer.update_subset([0], [], skip_nonfinite=True)
         assert not math.isfinite(model.trainer.gradient_norm)
-        assert_equal(model.state(), before)
+        all_equal(model.state(), before)
         for g in model.gradients():
             assert not g.any()
-    assert_equal(model.state(), plain.state())
+    all_equal(model.state(), plain.state())
     capfd.readouterr()
     model.trainer.status()
     model.trainer.status()
@@ -106,7 +102,7 @@ def test_going_on_by_hand(make: type[dy.Trainer], clip: float, bad: float, of: s
         for each in (model, plain):
             each.backward(seed)
             each.trainer.update()
-    assert_equal(model.state(), plain.state())
+    all_equal(model.state(), plain.state())
 
 
 def test_zero_gradients_of_a_part() -> None:
@@ -135,7 +131,7 @@ def test_several_trainers() -> None:
     models[1].backward(1)
     for model in models:
         model.trainer.update(skip_nonfinite=True)
-    assert_equal(models[0].values(), before[0])
+    all_equal(models[0].values(), before[0])
     assert np.abs(models[1].values()[0] - before[1][0]).max() > 0
     # Two trainers of the same parameters.
     model = models[0]
@@ -170,7 +166,7 @@ def test_without_clipping(sparse: bool) -> None:
             model.backward(seed)
             model.trainer.update()
     assert models[0].trainer.gradient_norm == models[1].trainer.gradient_norm
-    assert_equal(models[0].state(), models[1].state())
+    all_equal(models[0].state(), models[1].state())
 
 
 def test_groups_without_clipping() -> None:
@@ -214,7 +210,7 @@ def test_moving_averages(beta: float | None) -> None:
         models[0].trainer.update(skip_nonfinite=True)
     for model in models:
         model.trainer.swap_params_to_moving_average()
-    assert_equal(models[0].values(), models[1].values())
+    all_equal(models[0].values(), models[1].values())
 
 
 def test_checkpoints(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arrays import all_close
 from python_trainers import SGD, Adam, ManyStates
 
 import dynet_cy as dy
@@ -95,16 +96,14 @@ def test_equals_built_in(rule: str, setting: str) -> None:
             x.gradients(k, [1, 0.1, 5][k % 3])
             x.trainer.update()
         own, other = (x.values() for x in models)
-        for a, b in zip(own, other):
-            np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
+        all_close(own, other, rtol=2e-5, atol=2e-6)
         assert models[0].trainer.gradient_norm == models[1].trainer.gradient_norm
         assert models[0].trainer.learning_rate == models[1].trainer.learning_rate
     assert all(not p.grad_as_array().any() for p in (*models[0].dense, *models[0].tables))
     if setting == "average":
         for x in models:
             x.trainer.swap_params_to_moving_average()
-        for a, b in zip(*(x.values() for x in models)):
-            np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
+        all_close(*(x.values() for x in models), rtol=2e-5, atol=2e-6)
 
 
 def test_sgd_is_the_same_to_the_last_bit() -> None:
@@ -119,8 +118,7 @@ def test_update_subset() -> None:
     for x in models:
         x.gradients(1)
         x.trainer.update_subset([1], [0])
-    for a, b in zip(*(x.values() for x in models)):
-        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
+    all_close(*(x.values() for x in models), rtol=2e-5, atol=2e-6)
     assert same(*([p.grad_as_array() for p in x.dense] for x in models))
 
 

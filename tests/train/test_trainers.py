@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import trainer_reference as reference
+from arrays import all_close, all_equal
 
 dy: Any = None
 
@@ -96,8 +97,7 @@ class Pair:
     def check(self) -> None:
         dy.renew_cg()
         found = [self.w.npvalue(), self.b.npvalue(), self.e.npvalue().T]
-        for have, want in zip(found, self.reference.values):
-            np.testing.assert_allclose(have, want, rtol=2e-5, atol=2e-6)
+        all_close(found, self.reference.values, rtol=2e-5, atol=2e-6)
         assert self.trainer.learning_rate == pytest.approx(self.reference.learning_rate, rel=1e-5)
 
 
@@ -188,8 +188,7 @@ def test_bad_gradient_changes_nothing(bad: float) -> None:
     gb = np.full(4, bad, dtype=np.float32)
     with pytest.raises(RuntimeError, match="Magnitude of gradient is bad"):
         pair.step(None, gb, {})
-    for have, want in zip([pair.w.as_array(), pair.b.as_array(), pair.e.as_array()], before):
-        np.testing.assert_array_equal(have, want)
+    all_equal([pair.w.as_array(), pair.b.as_array(), pair.e.as_array()], before)
     assert pair.b.grad_as_array() == pytest.approx(np.full(4, bad), nan_ok=True)
 
 

@@ -107,6 +107,7 @@ def test_numbers_stay_the_same() -> None:
     assert trained(True) == trained(False)
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_infinities_that_came_in() -> None:
     """Infinities in masks and in a restricted softmax are no anomalies; what they turn into by mistake is one."""
     w = dy.ParameterCollection().add_parameters((3, 3), init=1.0)
@@ -125,6 +126,7 @@ def test_infinities_that_came_in() -> None:
         (w * dy.inputVector([1.0, 2.0, 3.0]) + dy.inputVector([0.0, 0.0, -np.inf])).value()
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_gradients_that_were_there_before() -> None:
     w = dy.ParameterCollection().add_parameters(2, init=0.0, name="w")
     dy.renew_cg()
@@ -135,6 +137,7 @@ def test_gradients_that_were_there_before() -> None:
             dy.sum_elems(dy.tanh(w)).backward()
 
 
+@pytest.mark.usefixtures("on_each_device")
 @pytest.mark.parametrize("settings", [{"forward_only": True}, {"immediate_compute": True}, {"check_validity": True}])
 def test_kinds_of_graphs(settings) -> None:
     with dy.detect_anomaly():
@@ -146,6 +149,7 @@ def test_kinds_of_graphs(settings) -> None:
         assert dy.exp(x).value() == pytest.approx([1, np.e])
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_backward_of_all_expressions() -> None:
     with dy.detect_anomaly():
         dy.renew_cg()
