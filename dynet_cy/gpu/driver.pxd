@@ -136,8 +136,11 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         size_t last
         uint32_t count
     # end of structs
+    # derived: structs of ByValue
     ctypedef struct ByValue "dy_by_value":
-        pass
+        const void* p
+        size_t bytes
+    # end of structs
 
     # For launchers.  The arguments of the kernel follow: pointers, numbers, value_at(a struct).  In the kernel, an
     # integer may have 4 or 8 bytes, a float has 4.

@@ -23,10 +23,8 @@ from dynet_cy.kernels.kernels cimport BFLOAT16, FLOAT32, TF32, chosen_precision
 
 
 cdef extern from *:
-    """
-    /* The kernel that caused the last error that leave() has returned in this thread, or -1. */
-    static _Thread_local int dy_left_kernel = -1;
-    """
+    # The kernel that caused the last error that leave() has returned in this thread, or -1.
+    "static _Thread_local int dy_left_kernel = -1;"
     int left_kernel "dy_left_kernel"
 
 

@@ -6,6 +6,7 @@ from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
 
+from dynet_cy.core.mutex cimport pthread_mutex_trylock
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.gpu.driver cimport (
     MOST_GPUS, Address, DeviceArena, Gpu, enter, fetch_bytes, gpu_at, launch, leave, pthread_mutex_lock,
@@ -19,7 +20,7 @@ from dynet_cy.gpu.registry cimport kernel_at, load, loaded, module_at
 from dynet_cy.kernels.kernels cimport DY_OPTIM_COUNT
 from dynet_cy.kernels.lazy_rows cimport all_current
 from dynet_cy.memory.bridge cimport memory_of
-from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient, pthread_mutex_t
+from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.train.plan cimport DECAY, FROZEN, MOST_SPANS, MOVES, OWN, GroupSettings, Plan, Span, Update, plan_entry
 
@@ -36,9 +37,6 @@ from dynet_cy.train.plan cimport DECAY, FROZEN, MOST_SPANS, MOVES, OWN, GroupSet
 # host does not wait.  If the norm is not finite, the device drops the update if the
 # caller asked for that.  Otherwise it leaves out this update and all later ones of
 # the trainer, until the host has noticed: see gpu/memory.pyx.
-
-cdef extern from "<pthread.h>" nogil:
-    int pthread_mutex_trylock(pthread_mutex_t* m)
 
 cdef extern from "dynet_cy/gpu_update.h" nogil:
     # derived: structs of Segment = dy_range, Hyper, Group = dy_clip_group, Limits = dy_clip_limits, Rates,
@@ -650,10 +648,13 @@ def axpby(
 # Numbers of parameters on a device, gathered in a flat buffer: one launch and one copy for all parameters.
 
 cdef extern from "dynet_cy/gpu_update.h" nogil:
-    ctypedef struct GatherRange "dy_gather_range":       # `segments` has its words as columns
+    # `segments` has its words as columns.
+    # derived: structs of GatherRange
+    ctypedef struct GatherRange "dy_gather_range":
         size_t at
         size_t n
         size_t to
+    # end of structs
 
 cdef int GATHER = kernel_at(CU_OPTIM, b"gather_ranges")
 cdef int SCATTER = kernel_at(CU_OPTIM, b"scatter_ranges")

@@ -45,10 +45,7 @@ cdef extern from "frames.h":
 
 
 cdef extern from *:
-    """
-    static _Thread_local uint32_t dy_scope = 0;
-    static _Thread_local uint64_t dy_making = 0;
-    """
+    "static _Thread_local uint32_t dy_scope = 0; static _Thread_local uint64_t dy_making = 0;"
     uint32_t scope "dy_scope"
     uint64_t making "dy_making"
 

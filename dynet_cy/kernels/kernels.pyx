@@ -17,12 +17,7 @@ from dynet_cy.memory.bridge cimport memory_of
 #
 # Holds the kernel table of this process; other extension modules cimport `K`.
 
-cdef extern from *:
-    """
-    extern void scipy_openblas_set_num_threads(int n);
-    extern const char *scipy_openblas_get_config(void);
-    extern const char *scipy_openblas_get_corename(void);
-    """
+cdef extern:
     void scipy_openblas_set_num_threads(int n)
     const char *scipy_openblas_get_config()
     const char *scipy_openblas_get_corename()
@@ -160,9 +155,7 @@ def set_host_position(uint64_t value):
 
 
 cdef extern from *:
-    """
-    static _Thread_local dy_drawing_item dy_item;
-    """
+    "static _Thread_local dy_drawing_item dy_item;"
     DrawingItem item "dy_item"
 
 

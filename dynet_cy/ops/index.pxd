@@ -24,16 +24,15 @@ cdef extern from "dynet_cy/places.h" nogil:
         uint64_t stride[8]
     # end of structs
 
-    # derived: constants of LISTED
+    # derived: constants of LISTED, SHARED_POSITIONS, ONE_POSITION, OWN_POSITIONS
     int LISTED "DY_LISTED"
+    int SHARED_POSITIONS "DY_SHARED_POSITIONS"
+    int ONE_POSITION "DY_ONE_POSITION"
+    int OWN_POSITIONS "DY_OWN_POSITIONS"
     # end of constants
     # derived: functions of places_total
     size_t places_total "dy_places_total"(const Places* p)
     # end of functions
-    # How `take` and `put` mean positions that are values of the graph, their attribute 1.
-    int SHARED_POSITIONS "DY_SHARED_POSITIONS"      # a vector of positions, the same for all lines along the axis
-    int ONE_POSITION "DY_ONE_POSITION"              # one position: the axis is removed
-    int OWN_POSITIONS "DY_OWN_POSITIONS"            # positions of the shape of y: each element has its own
 
 
 # The op of a row; `args` and `dim` as in `register`.

@@ -19,27 +19,30 @@ from dynet_cy.ops.registry cimport (
 
 
 cdef extern from "dynet_cy/index.h" nogil:
-    const dy_kernels* dy_index_kernels
     int (*dy_index_find)(const Call* c, const Dim* all, uint32_t* items) noexcept nogil
-    # derived: constants of READS = DY_INDEX_READS, TURNS = DY_INDEX_TURNS, ADDS = DY_INDEX_ADDS, LAYS = DY_INDEX_LAYS
+    # derived: constants of READS = DY_INDEX_READS, TURNS = DY_INDEX_TURNS, ADDS = DY_INDEX_ADDS, LAYS = DY_INDEX_LAYS,
+    #     COUNT = DY_INDEX_COUNT
     int READS "DY_INDEX_READS"
     int TURNS "DY_INDEX_TURNS"
     int ADDS "DY_INDEX_ADDS"
     int LAYS "DY_INDEX_LAYS"
-    # end of constants
     int COUNT "DY_INDEX_COUNT"
-
+    # end of constants
+    # derived: structs of Row = dy_index_row
     ctypedef struct Row "dy_index_row":
         const char* name
         int way
         int positions
         void (*places)(const Call* c, uint32_t i, Places* p) noexcept nogil
-        Forward forward
-        Backward backward
-        Work work
-        PartOf part
-
+        void (*forward)(const Call* c) noexcept nogil
+        void (*backward)(const Call* c, uint32_t i) noexcept nogil
+        size_t (*work)(const Call* c, int i) noexcept nogil
+        size_t (*part)(const Call* c, uint32_t i) noexcept nogil
+    # end of structs
+    # derived: variables of dy_index_kernels, dy_index_rows
+    const dy_kernels* dy_index_kernels
     const Row dy_index_rows[]
+    # end of variables
 
 
 ctypedef const Row* RowOf

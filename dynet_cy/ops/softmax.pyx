@@ -39,14 +39,17 @@ cdef extern from "dynet_cy/line.h" nogil:
     # derived: constants of PAIRS = DY_LINE_PAIRS
     int PAIRS "DY_LINE_PAIRS"
     # end of constants
+    # derived: structs of LineRow
     ctypedef struct LineRow "dy_line_row":
         const char* name
         int result
-        Forward forward
-        Backward backward
-
+        void (*forward)(const Call* c) noexcept nogil
+        void (*backward)(const Call* c, uint32_t i) noexcept nogil
+    # end of structs
+    # derived: variables of dy_line_kernels, dy_line_rows
     const dy_kernels* dy_line_kernels
     const LineRow dy_line_rows[]
+    # end of variables
     # derived: functions of dy_line_work, dy_line_saved
     size_t dy_line_work(const Call* c, int i)
     size_t dy_line_saved(const Call* c)
