@@ -2,8 +2,8 @@
 
 A file says which: `# derived: structs of Dim, Changes, Panels = dy_packed`.  If nothing else is said, `Changes` is
 `dy_changes`, the constant `FIRST` is `DY_FIRST`, and the function `blocks` is `dy_blocks`; a name that begins with dy_
-is that of C.  `bint reads` is a function whose result is true or false, or such a number, `Op with saved work of needs[DY_CPU]` a struct
-with two names more, for fields of a field.  The file declares or imports the types of all fields, arguments and
+is that of C.  `bint reads` is a number or a function that is true or false, `Op with saved work of needs[DY_CPU]` a
+struct with two names more, for fields of a field.  The file declares or imports the types of all fields, arguments and
 results.
 """
 
@@ -174,10 +174,14 @@ def variable(name: str, c_name: str, known: dict[str, str], text: str) -> Iterat
 
 
 def constant(name: str, c_name: str, known: dict[str, str], text: str) -> Iterator[str]:
-    """An enumerator or a number is an int; the greatest number of a type has that type."""
+    """An enumerator, a row of a .def file or a number is an int; the greatest number of a type has its type."""
     greatest = re.search(rf"^#define {c_name} UINT(32|64)_MAX$", text, re.MULTILINE)
+    included = set(re.findall(r'^#include "(\w+\.def)"', text, re.MULTILINE))
+    rows = "".join((ROOT / "include/dynet_cy" / name).read_text(encoding="utf-8") for name in included)
     if not greatest and not re.search(
-        rf"^#define {c_name} (?:\d+|UINT8_MAX) *$|[{{,]\s*{c_name}\b", text, re.MULTILINE
+        rf"^#define {c_name} (?:\d+|UINT8_MAX) *$|[{{,]\s*{c_name}\b|^ *{c_name}$|^\w+\({c_name.removeprefix('DY_')},",
+        text + rows,
+        re.MULTILINE,
     ):
         raise KeyError
     c_type = number_type(name, f"uint{greatest[1]}_t" if greatest else "int")

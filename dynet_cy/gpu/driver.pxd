@@ -242,3 +242,7 @@ cdef int wait(Gpu* gpu) noexcept nogil
 cdef int wait_for(Gpu* gpu) except -1
 # The same, but an exception of a handler is kept in `s`, and ends the wait.
 cdef void wait_with(Gpu* gpu, Interrupts* s) noexcept nogil
+# Where kernels note an index that they refuse; NULL after an error.
+cdef void* refused_of(Gpu* gpu) noexcept nogil
+# Raise an IndexError if an index was refused.  To be called after each wait for the device.
+cdef int check_refused(Gpu* gpu) except -1

@@ -17,12 +17,15 @@ from dynet_cy.gpu.memory cimport (
     MOST_COMING, Clip, Clipping, Range, extend_arena, open_arena, out_of_device_memory, send_ranges,
 )
 from dynet_cy.gpu.registry cimport kernel_at, load, loaded, module_at
-from dynet_cy.kernels.kernels cimport DY_OPTIM_COUNT
 from dynet_cy.kernels.lazy_rows cimport all_current
 from dynet_cy.memory.bridge cimport memory_of
 from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient
 from dynet_cy.model.parameters cimport _Stored
-from dynet_cy.train.plan cimport DECAY, FROZEN, MOST_SPANS, MOVES, OWN, GroupSettings, Plan, Span, Update, plan_entry
+from dynet_cy.train.interfaces cimport (
+    DECAY, FROZEN, MOST_SPANS, MOVES, OWN, GroupSettings, Plan, Span, Update, plan_entry,
+)
+
+from dynet_cy.kernels.kernels import optim_states
 
 
 # ==== update ======================================================================================
@@ -79,16 +82,6 @@ cdef extern from "dynet_cy/gpu_update.h" nogil:
         Rates rates
     # end of structs
 
-cdef extern from *:
-    """
-    static const char *const dy_rule_names[] = {
-    #define OPTIM(name, ...) #name,
-    #include "dynet_cy/optim.def"
-    #undef OPTIM
-    };
-    """
-    const char* const rule_names "dy_rule_names"[]
-
 cdef int CU_OPTIM = module_at(b"optim")
 cdef int DECAY_VALUES = kernel_at(CU_OPTIM, b"decay_values")
 cdef int SQUARES = kernel_at(CU_OPTIM, b"squares")
@@ -97,8 +90,8 @@ cdef int DROP = kernel_at(CU_OPTIM, b"drop_gradients")
 cdef int AXPBY = kernel_at(CU_OPTIM, b"axpby")
 cdef int[16] RULES
 cdef int which
-for which in range(DY_OPTIM_COUNT):
-    RULES[which] = kernel_at(CU_OPTIM, b"optim_" + rule_names[which])
+for which, name in enumerate(optim_states()):
+    RULES[which] = kernel_at(CU_OPTIM, b"optim_" + name.encode())
 
 # Parameters begin at multiples of this in their planes; the gaps between them are zero and stay zero.
 cdef enum:

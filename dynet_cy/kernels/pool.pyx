@@ -7,7 +7,6 @@ import os
 from libc.stdint cimport uint64_t
 
 from dynet_cy.core.engine cimport add_count, add_tunable
-from dynet_cy.core.threads cimport Number
 
 cdef extern from "pool.h" nogil:
     # derived: functions of dy_pool_init, dy_pool_set_threads, dy_pool_threads

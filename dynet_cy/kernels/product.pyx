@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products of matrices, and long loops, in parts that threads share."""
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint64_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock

@@ -12,7 +12,6 @@ from dynet_cy.core.tensor cimport Dim
 # module that uses them.
 
 
-
 cdef inline object array_at(void* at, size_t n, object dtype):
     """The n numbers at an address, as an array that does not own them."""
     from numpy import empty, frombuffer

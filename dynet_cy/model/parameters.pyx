@@ -26,7 +26,7 @@ from dynet_cy.memory.bridge cimport array_of, capsule_of, copy_floats, floats_in
 from dynet_cy.memory.storage cimport (
     Param, Plane, Storage, check_change, forget_gradient, keep_read, lend, see_whole, touch, value_changed,
 )
-from dynet_cy.ops.positions cimport function_number, is_position, need_positions, refuse, refused
+from dynet_cy.ops.index cimport function_number, is_position, need_positions, refuse, refused
 from dynet_cy.ops.registry cimport FIRST, UNREAD, Op, Shapes, register
 
 from dynet_cy.core.devices import device_name

@@ -29,7 +29,6 @@ from dynet_cy.ops.cuda_source import source_of
 from dynet_cy.ops.registry import DimensionError, describe
 
 
-
 cdef extern from *:
     # The exception of the last call in this thread.
     "static _Thread_local void *dy_raised_here = NULL;"

@@ -18,12 +18,13 @@ from dynet_cy.kernels.kernels cimport (
 from dynet_cy.kernels.product cimport RangeRun, in_ranges
 from dynet_cy.ops.inputs cimport axis_in, check_count, is_list, set_index, set_indices, whole
 from dynet_cy.ops.loops cimport without
-from dynet_cy.ops.positions cimport function_number, is_position, need_one, need_positions, refuse, refused
 from dynet_cy.ops.registry cimport (
-    FLAT, SECOND, UNREAD_ARGUMENTS, UNREAD_FIRST, UNREAD_RESULT, Backward, DimRule, Forward, Op, Shapes, register,
-    same_dim,
+    FLAT, SECOND, UNREAD_ARGUMENTS, UNREAD_FIRST, UNREAD_RESULT, DimRule, Op, Shapes, register, same_dim,
 )
-from dynet_cy.ops.index cimport ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS
+from dynet_cy.ops.index cimport (
+    ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS, function_number, is_position, need_one, need_positions, refuse,
+    refused,
+)
 from dynet_cy.ops.select cimport one_each, put, taken
 
 from dynet_cy.graph.nodes import expect

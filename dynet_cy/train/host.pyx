@@ -19,7 +19,7 @@ from dynet_cy.memory.storage cimport (
     Change, Param, Plane, Storage, forget_gradient, make_change, touch, value_changed,
 )
 from dynet_cy.model.parameters cimport _Stored, settle_here
-from dynet_cy.train.plan cimport (
+from dynet_cy.train.interfaces cimport (
     FROZEN, KEPT, LEAST_SCALE, MOST_SPANS, MOST_STATES, MOVES, OWN, PART, STEP, GroupSettings, Outcome, Plan, Span,
     Update, plan_entry,
 )
@@ -35,7 +35,6 @@ from dynet_cy.train.plan cimport (
 # Parameters with fewer numbers are summed over ranks together, since each sum waits for all ranks.
 cdef enum:
     LARGE = 1 << 16
-
 
 
 cdef void lock_gradient(Param* p) noexcept nogil:
