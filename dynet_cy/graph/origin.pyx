@@ -66,7 +66,7 @@ cdef Known[KNOWN] known
 cdef Unlocked known_lock            # the three fields of an entry must change together
 
 # How often recording of lines was switched on, scopes were opened, and times were requested.
-cdef Setting recording = 0, open_scopes = 0, timing = 0
+cdef Setting recording = 0, scopes_open = 0, timing = 0
 
 # By number.  When the lists are full, further lines get no number, and further scopes that of the scope around them.
 cdef Unlocked places_lock           # guards these four
@@ -279,11 +279,11 @@ class name_scope(ContextDecorator):
 
     def __enter__(self) -> name_scope:
         self._before.append(enter_scope(self.name))
-        note_why(&open_scopes, True)
+        note_why(&scopes_open, True)
         return self
 
     def __exit__(self, *error: BaseException | None) -> None:
-        note_why(&open_scopes, False)
+        note_why(&scopes_open, False)
         set_scope(self._before.pop())
 
 
