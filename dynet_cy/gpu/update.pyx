@@ -90,8 +90,8 @@ cdef int DROP = kernel_at(CU_OPTIM, b"drop_gradients")
 cdef int AXPBY = kernel_at(CU_OPTIM, b"axpby")
 cdef int[16] RULES
 cdef int which
-for which, name in enumerate(optim_states()):
-    RULES[which] = kernel_at(CU_OPTIM, b"optim_" + name.encode())
+for which, _name in enumerate(optim_states()):
+    RULES[which] = kernel_at(CU_OPTIM, b"optim_" + _name.encode())
 
 # Parameters begin at multiples of this in their planes; the gaps between them are zero and stay zero.
 cdef enum:
