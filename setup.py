@@ -35,10 +35,10 @@ SHIPPED_TREES = ("include", "cuda")  # top-level folders copied into the package
 # Further sources and flags of single extensions.
 EXTRA_SOURCES = {
     "dynet_cy.kernels.kernels": [
-        f"dynet_cy/kernels/native/{part}.c" for part in ("kernels", "baseline", "neon", "avx2", "avx512", "avx512bf16")
+        f"dynet_cy/kernels/native/{part}.c"
+        for part in ("kernels", "names", "baseline", "neon", "avx2", "avx512", "avx512bf16")
     ],
     "dynet_cy.kernels.pool": ["dynet_cy/kernels/native/pool.c"],
-    "dynet_cy.kernels.selftest": ["dynet_cy/kernels/native/names.c"],
 }
 USES_BLAS = {"dynet_cy.kernels.kernels", "dynet_cy.ops.products"}
 # A frame of a fiber stops what unwinds the stack of its thread when the process ends.
@@ -165,7 +165,7 @@ class BuildExt(build_ext):
         ext.include_dirs += ["include", f"{PACKAGE}/kernels/native", *self.package_dirs(ext)]
         if ext.name in USES_BLAS:
             self.link_blas(ext)
-        if ext.name == "dynet_cy.kernels.selftest":
+        if ext.name == "dynet_cy.kernels.kernels":
             flags = [*self.sanitizer_flags(), os.environ.get("DYNET_CY_OPT", "")]
             ext.define_macros += [("DY_BUILD_FLAGS", f'"{" ".join(flags).strip()}"')]
         ext.extra_compile_args += self.flags()

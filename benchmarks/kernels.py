@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 
-from dynet_cy.kernels import kernels, selftest
+from dynet_cy.kernels import kernels
 
 N = 32_768
 P, F, I, Z = ctypes.c_void_p, ctypes.c_float, ctypes.c_int, ctypes.c_size_t  # noqa: E741
@@ -51,7 +51,7 @@ def table() -> dict[str, tuple[int, int, tuple, tuple]]:
         rows[f"unary_bwd.{name}"] = (2, 1, (P, P, P, F, F, P, I), (x, y, dy, 0.0, 0.0, out, 0))
     for name in ("mul", "div", "max"):
         rows[f"binary_fwd.{name}"] = (2, 1, (P, I, P, I, P), (x, 1, y, 1, out))
-    for name, states in selftest.optim_states().items():
+    for name, states in kernels.optim_states().items():
         planes = [s if k < states else None for k, s in enumerate((s0, s1, s2))]
         rows[f"optim.{name}"] = (2 + states, 1 + states, (P,) * 6, (h, dy, out, *planes))
     for name in ("uniform", "normal"):
@@ -95,7 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=0.1, help="for each kernel and instruction set")
     seconds = parser.parse_args().seconds
-    tables = selftest.tables()
+    tables = kernels.tables()
     isas = list(reversed(tables))  # the best first
     results = {isa: measure(tables[isa], seconds) for isa in isas}
     print(f"\n{kernels.isa()} is the instruction set in use\n")

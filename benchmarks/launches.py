@@ -107,7 +107,7 @@ def measure(name: str, form: str, tiny: bool = False, timed: bool = False) -> di
             if timed:
                 found["host"][kind] = least_time(run)
 
-        with engine.tuned({"gpu.graphs.most_graphs": 0, "gpu.fused.least_saved": 0}):
+        with engine.tuned({"gpu.graphs.most_graphs": 0, "gpu.fusion.least_saved": 0}):
             count("fresh", WARM_UP)
         count("repeated", SIGHTS)
         found["nodes"] = len(dy.cg().op_names())

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import report
 
-from dynet_cy.kernels import selftest
+from dynet_cy.kernels import kernels
 
 ROOT = Path(__file__).resolve().parents[1]
 # Rows, inner dimension and columns.
@@ -168,7 +168,7 @@ def main() -> None:
     args = parser.parse_args()
     isa = {16: "avx512", 8: "avx2"}
     for lanes in args.lanes:
-        if isa[lanes] not in selftest.tables():
+        if isa[lanes] not in kernels.tables():
             sys.exit(f"this CPU has no {isa[lanes]}")
         all_of = geometries(lanes)
         with tempfile.TemporaryDirectory() as folder:

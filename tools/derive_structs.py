@@ -2,8 +2,8 @@
 
 A file says which: `# derived: structs of Dim, Changes, Panels = dy_packed`.  If nothing else is said, `Changes` is
 `dy_changes`, the constant `FIRST` is `DY_FIRST`, and the function `blocks` is `dy_blocks`; a name that begins with dy_
-is that of C.  `bint reads` is a function whose result is true or false, `Op with saved work of needs[DY_CPU]` a struct
-with two names more, for fields of a field.  The file declares or imports the types of all fields, arguments and
+is that of C.  `bint reads` is a number or a function that is true or false, `Op with saved work of needs[DY_CPU]` a
+struct with two names more, for fields of a field.  The file declares or imports the types of all fields, arguments and
 results.
 """
 
@@ -145,14 +145,18 @@ def result(c_type: str, name: str, known: dict[str, str], text: str) -> str:
     return next(fields(f"{c_type}{'' if c_type.endswith('*') else ' '}{name}", known, text)).removesuffix(f" {name}")
 
 
+def number_type(name: str, c_type: str) -> str:
+    return "bint" if name.startswith("bint ") else c_type
+
+
 def type_of(name: str, c_name: str, known: dict[str, str], text: str) -> Iterator[str]:
     """A typedef of a number or of a function."""
     function = re.search(rf"^typedef ([^;{{}}]+?)\(\*{c_name}\)\(([^)]*)\);", text, re.MULTILINE)
-    other = re.search(rf"^typedef (\w+) {c_name};", text, re.MULTILINE)
+    other = re.search(rf"^typedef (?:_Atomic )?(\w+) {c_name};", text, re.MULTILINE)
     if function is None and other is None:
         raise KeyError
     if function is None:
-        yield f"ctypedef {known[other[1]]} {renamed(name, c_name)}"
+        yield f"ctypedef {number_type(name, known[other[1]])} {renamed(name.removeprefix('bint '), c_name)}"
         return
     head = (
         f"ctypedef {result(function[1].strip(), name, known, text)} (*{renamed(name.removeprefix('bint '), c_name)})("
@@ -170,13 +174,18 @@ def variable(name: str, c_name: str, known: dict[str, str], text: str) -> Iterat
 
 
 def constant(name: str, c_name: str, known: dict[str, str], text: str) -> Iterator[str]:
-    """An enumerator or a number is an int; the greatest number of a type has that type."""
+    """An enumerator, a row of a .def file or a number is an int; the greatest number of a type has its type."""
     greatest = re.search(rf"^#define {c_name} UINT(32|64)_MAX$", text, re.MULTILINE)
+    included = set(re.findall(r'^#include "(\w+\.def)"', text, re.MULTILINE))
+    rows = "".join((ROOT / "include/dynet_cy" / name).read_text(encoding="utf-8") for name in included)
     if not greatest and not re.search(
-        rf"^#define {c_name} (?:\d+|UINT8_MAX) *$|[{{,]\s*{c_name}\b", text, re.MULTILINE
+        rf"^#define {c_name} (?:\d+|UINT8_MAX) *$|[{{,]\s*{c_name}\b|^ *{c_name}$|^\w+\({c_name.removeprefix('DY_')},",
+        text + rows,
+        re.MULTILINE,
     ):
         raise KeyError
-    yield f"{f'uint{greatest[1]}_t' if greatest else 'int'} {renamed(name, c_name)}"
+    c_type = number_type(name, f"uint{greatest[1]}_t" if greatest else "int")
+    yield f"{c_type} {renamed(name.removeprefix('bint '), c_name)}"
 
 
 def function(name: str, c_name: str, known: dict[str, str], text: str) -> Iterator[str]:

@@ -7,17 +7,14 @@ nothing: a wrapper in Python would take longer than most functions; those that a
 Python 3.10, Python calls in another way, and errors are its own; but a wrong argument fails when its line runs first.
 """
 
-from cpython.object cimport PyObject
+from cpython.exc cimport PyErr_Fetch, PyErr_Restore, PyErr_SetObject
+from cpython.ref cimport PyObject, Py_XDECREF
 
 from dynet_cy.hints.equivalents import of_arguments
 
 
 cdef extern from "keywords.h":
     void dy_watch(PyObject* called, void (*explain)(PyObject*, size_t, PyObject*) noexcept)
-    void PyErr_Fetch(PyObject** kind, PyObject** value, PyObject** traceback)
-    void PyErr_Restore(PyObject* kind, PyObject* value, PyObject* traceback)
-    void PyErr_SetObject(object kind, object value)
-    void Py_XDECREF(PyObject* x)
 
 
 def watch(called: Callable[..., Any]) -> None:

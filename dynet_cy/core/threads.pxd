@@ -11,13 +11,26 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 # number after. A read costs what a plain one costs. `x += 1` is a read and then an assignment: use `add_to`.
 
 cdef extern from "dynet_cy/atomics.h" nogil:
+    # derived: types of bint Flag = dy_setting, Setting, Number
     ctypedef bint Flag "dy_setting"
     ctypedef int Setting "dy_setting"
     ctypedef uint64_t Number "dy_number"
+    # end of types
     # derived: functions of change, add_to
     int change "dy_change"(Setting* x, int by)
     uint64_t add_to "dy_add_to"(Number* x, uint64_t n)
     # end of functions
+    # Of numbers of any size that are not _Atomic; the last two of those that are.  `order` is one of the first three.
+    int RELAXED "__ATOMIC_RELAXED"
+    int ACQUIRE "__ATOMIC_ACQUIRE"
+    int RELEASE "__ATOMIC_RELEASE"
+    void fence "__atomic_thread_fence"(int order)
+    uint64_t atomic_load "__atomic_load_n"(...)
+    uint64_t atomic_add "__atomic_add_fetch"(...)
+    uint64_t atomic_sub "__atomic_sub_fetch"(...)
+    void atomic_store "__atomic_store_n"(...)
+    uint64_t exchange_number "atomic_exchange_explicit"(Number* x, uint64_t n, int order)
+    void set_number "atomic_store_explicit"(Number* x, uint64_t n, int order)
 
 
 # ==== unlocked ====================================================================================
@@ -25,20 +38,36 @@ cdef extern from "dynet_cy/atomics.h" nogil:
 # Locks in place of the GIL, for free-threaded Python; with a GIL they do nothing, as it protects the same data.
 
 cdef extern from "dynet_cy/gil.h":
+    # derived: constants of bint HAS_GIL = DY_GIL
     bint HAS_GIL "DY_GIL"
-
+    # end of constants
     # All zero means unlocked. Code that holds it must not call Python.
     ctypedef struct Unlocked "dy_gil":
         pass
-
-    void acquire_lock "dy_acquire_gil"(Unlocked* m) nogil
-    bint try_acquire_lock "dy_try_acquire_gil"(Unlocked* m) nogil
-    void release_lock "dy_release_gil"(Unlocked* m) nogil
 
     # An object at x as a reference, or None: x is NULL, or the last reference has just been dropped, perhaps in another
     # thread, which waits in its destructor.  `let_be_revived` must have been called when the object was made.
     void let_be_revived "dy_let_be_revived"(object x)
     object revived "dy_revived"(void* x)
+
+cdef extern from "dynet_cy/gil.h" nogil:
+    # derived: functions of acquire_lock = dy_acquire_gil, bint try_acquire_lock = dy_try_acquire_gil,
+    #     release_lock = dy_release_gil, dy_this_thread
+    void acquire_lock "dy_acquire_gil"(Unlocked* m)
+    bint try_acquire_lock "dy_try_acquire_gil"(Unlocked* m)
+    void release_lock "dy_release_gil"(Unlocked* m)
+    uintptr_t dy_this_thread()
+    # end of functions
+
+
+# ==== arithmetic ==================================================================================
+
+cdef extern from "<fenv.h>" nogil:
+    ctypedef struct fenv_t:
+        pass
+    const fenv_t* FE_DFL_ENV
+    int fegetenv(fenv_t* environment)
+    int fesetenv(const fenv_t* environment)
 
 
 # ==== dynet rules =================================================================================
@@ -64,12 +93,6 @@ cdef extern from "dynet_cy/clocks.h" nogil:
     # derived: functions of coarse_ms, now = dy_nanoseconds
     int64_t coarse_ms "dy_coarse_ms"()
     uint64_t now "dy_nanoseconds"()
-    # end of functions
-
-
-cdef extern from "dynet_cy/gil.h" nogil:
-    # derived: functions of dy_this_thread
-    uintptr_t dy_this_thread()
     # end of functions
 
 cdef enum:

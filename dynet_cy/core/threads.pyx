@@ -33,13 +33,6 @@ def follow_dynet():
 #
 # Python handlers of signals while the engine computes.
 
-cdef extern from "<fenv.h>" nogil:
-    ctypedef struct fenv_t:
-        pass
-    const fenv_t* FE_DFL_ENV
-    int fegetenv(fenv_t* environment)
-    int fesetenv(const fenv_t* environment)
-
 cdef Number pause = 50              # milliseconds between two looks for signals
 _pause_at = <uintptr_t>&pause       # core.engine stands above
 

@@ -17,6 +17,7 @@ the parameter in forward.  Lookup tables are left out: the rows that get a gradi
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from dynet_cy.core.threads cimport ACQUIRE, atomic_load
 from dynet_cy.graph.structs cimport Graph
 from dynet_cy.kernels.product cimport WeightGradient
 from dynet_cy.memory.storage cimport Param
@@ -85,14 +86,9 @@ cdef void finish_background(Background* b) noexcept nogil
 cdef void end_background(Background* b) noexcept nogil
 
 
-cdef extern from *:
-    uint8_t is_done "__atomic_load_n"(const uint8_t* p, int order) nogil
-    int ACQUIRE "__ATOMIC_ACQUIRE"
-
-
 cdef inline bint is_made(const Addition* a) noexcept nogil:
     """Whether an addition, and so all earlier ones, is in the gradient, and its factors are no longer needed."""
-    return is_done(&a.done, ACQUIRE)
+    return atomic_load(&a.done, ACQUIRE)
 
 
 # ---- hooks -----------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.engine cimport add_count
-from dynet_cy.core.threads cimport Number, add_to
+from dynet_cy.core.threads cimport RELEASE, Number, add_to, atomic_store
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_trylock, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.graph.structs cimport COMPUTED, NEEDS_GRAD, TRAINABLE, Node, args_of, is_dropped, nodes_of, state_of
@@ -17,18 +17,11 @@ from dynet_cy.memory.arena cimport arena_alloc
 from dynet_cy.memory.storage cimport forget_gradient, touch
 
 
-cdef extern from *:
-    """
-    static uint64_t dy_passes;
-    #define DY_NEXT_PASS() __atomic_add_fetch(&dy_passes, 1, __ATOMIC_RELAXED)
-    """
-    uint64_t next_pass "DY_NEXT_PASS"() nogil
+cdef Number passes = 0
 
 cdef extern from *:
     Addition* load_addition "__atomic_load_n"(Addition* const* p, int order) nogil
     void store_addition "__atomic_store_n"(Addition** p, Addition* a, int order) nogil
-    void store_done "__atomic_store_n"(uint8_t* p, uint8_t x, int order) nogil
-    int RELEASE "__ATOMIC_RELEASE"
 
 
 # ---- the journal -----------------------------------------------------------------------
@@ -39,7 +32,7 @@ add_count("execute.accumulation.copied", &copied)
 
 cdef void begin_journal(Journal* j, bint copies) noexcept nogil:
     memset(j, 0, sizeof(Journal))
-    j.number = next_pass()
+    j.number = add_to(&passes, 1) + 1
     j.copies = copies
 
 
@@ -187,7 +180,7 @@ cdef void run(void* work) noexcept nogil:
 
 cdef inline void made(Background* b, Addition* a) noexcept nogil:
     b.made = a
-    store_done(&a.done, True, RELEASE)
+    atomic_store(&a.done, 1, RELEASE)
 
 
 cdef void run_left(void* job, size_t i) noexcept nogil:

@@ -29,9 +29,7 @@ cdef inline const Backend* backend_of(const Graph* g) noexcept:
 # ---- forward ---------------------------------------------------------------------------
 
 cdef extern from *:
-    """
-    static _Thread_local uint64_t dy_pass_end = 0;
-    """
+    "static _Thread_local uint64_t dy_pass_end = 0;"
     uint64_t pass_end "dy_pass_end"
 
 

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, size_of, total_of
-from dynet_cy.core.threads cimport Interrupts
+from dynet_cy.core.threads cimport RELAXED, Interrupts, atomic_load
 from dynet_cy.execute.accumulation cimport Addition, Background, Journal
 from dynet_cy.execute.gradient_memory cimport Lending, gradient_for
 from dynet_cy.graph.structs cimport (
@@ -62,11 +62,6 @@ cdef size_t part_views(Walk* w, uint32_t target) noexcept nogil
 #
 # The walk uses host pointers into the arenas of the graph. A GPU mirrors these arenas: `place` translates a host
 # pointer to the device pointer, which is what calls and lists contain.
-
-cdef extern from *:
-    uint64_t atomic_load "__atomic_load_n"(const uint64_t* p, int order) nogil
-    uint8_t is_set "__atomic_load_n"(const uint8_t* p, int order) nogil
-    int RELAXED "__ATOMIC_RELAXED"
 
 # The failure of a nogil function, for the error that is raised after it.
 cdef struct Failure:
@@ -378,7 +373,7 @@ cdef inline int set_call_of_one(Walk* w, const Batch* batch, Node* node, Tensor*
 cdef inline bint is_empty(const Walk* w, const Dim* dim) noexcept nogil:
     """Whether a tensor of a call has no elements.  Ops with an empty result are not called forward, and not backward
     for an argument if it or the result is empty. So kernels need not handle sizes of 0 there."""
-    return is_set(&w.g.has_empty, RELAXED) and total_of(dim) == 0
+    return atomic_load(&w.g.has_empty, RELAXED) and total_of(dim) == 0
 
 
 cdef inline void clear_call(Batch* batch) noexcept nogil:

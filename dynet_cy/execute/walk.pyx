@@ -19,7 +19,7 @@ from dynet_cy.kernels.kernels cimport random_seed
 from dynet_cy.kernels.product cimport note_caller
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
 from dynet_cy.memory.storage cimport Param
-from dynet_cy.ops.positions cimport locate, located, located_refusal, refused, refused_element
+from dynet_cy.ops.index cimport locate, located, located_refusal, refused, refused_element
 from dynet_cy.ops.registry cimport CPU, LIST, SHARE, UNCHANGED, Needs, Op, op_at, rule_of
 from dynet_cy.schedule.budget cimport is_limited
 from dynet_cy.schedule.plan cimport argument_of, end_of_run, fetch, fetch_from, may_be_value, view_at

@@ -10,7 +10,7 @@ their products left.  All values and gradients are stored as without cells, so t
 numbers are checked, or if backward begins between the steps.
 """
 
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy, memmove, memset
 
 from dynet_cy.core.tensor cimport rows_of, size_of
@@ -24,7 +24,6 @@ from dynet_cy.gpu.commands cimport (
 )
 from dynet_cy.gpu.driver cimport OUTPUT, STATE, SUMS
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, module_at
-from dynet_cy.gpu.steps cimport note_steps
 from dynet_cy.graph.structs cimport (
     CELL, EACH, IN_CELL, KEEPS_ASKED, LIVE, NEEDS_GRAD, NO_BATCH, ONE, STACKED, Batch, Node, args_of, batches_of,
     nodes_of,
@@ -60,6 +59,7 @@ cdef extern from "dynet_cy/gpu_cells.h" nogil:
         uint8_t unused[5]
     # end of structs
 
+cdef int STEPS = module_at(b"steps")        # kernels of cells and products
 cdef int CU_CELLS = module_at(b"cells")
 cdef int CELL_FORWARD = kernel_at(CU_CELLS, b"lstm_cell_forward")
 cdef int CELL_BACKWARD = kernel_at(CU_CELLS, b"lstm_cell_backward")
@@ -228,7 +228,9 @@ cdef int add_cells(Walk* w, int kernel, int few, const Batch* batch, void* table
     c.i = <uint32_t>(few if c.cols else kernel)
     c.rows = n
     c.n = rows_of(&first_of(w.g, batch).dim)
-    note_steps(<Pass*>w, c, table, kernel == CELL_BACKWARD)
+    c.table = table
+    c.back = kernel == CELL_BACKWARD
+    (<Pass*>w).modules |= <uint64_t>1 << STEPS
     return 0
 
 
@@ -281,7 +283,7 @@ cdef int alone_backward(Walk* w, Batch* batch) noexcept nogil:
 # ---- the batch of outputs, forward ----------------------------------------------------------
 
 # The batches of gates of a cell, and where their lines begin in the table.  The lines have the order of the gates, so
-# that the columns of their products belong to lines that follow each other (gpu/steps).
+# that the columns of their products belong to lines that follow each other (gpu/passes).
 cdef struct LineOrder:
     uint32_t[2] batch
     uint32_t[2] first

@@ -38,7 +38,7 @@ cdef enum:
     BACKWARD                        # of argument i
     PRODUCT                         # C += A B': A and B are `left` and `right`
     # Kernel i over the table p of `rows` cells with n numbers.  `cols`: the bytes of p if it is a small table, which
-    # stays on the host and is passed by value; otherwise 0.  `table`: of LSTM cells, the table on the host (gpu/steps).
+    # stays on the host and is passed by value; otherwise 0.  `table`: of LSTM cells, the table on the host.
     CELLS
 
 cdef struct Command:

@@ -20,9 +20,8 @@ from dynet_cy.execute.walk cimport (
 )
 from dynet_cy.gpu.driver cimport Address, GpuOp
 from dynet_cy.gpu.graphs cimport device_ptr
-from dynet_cy.gpu.groups cimport GROUPS
 from dynet_cy.gpu.memory cimport Mirror, Range, begin_use, note_use
-from dynet_cy.gpu.registry cimport gpu_op_at
+from dynet_cy.gpu.registry cimport gpu_op_at, module_at
 from dynet_cy.graph.structs cimport (
     COLUMNS, EACH, FLATTENED, FORMS, KEEPS_FACTORS, NO_BATCH, ONE, SENT, STACKED, Batch, Node, args_of, batches_of,
     home_of, nodes_of, order_of, state_of,
@@ -31,6 +30,9 @@ from dynet_cy.memory.arena cimport Arena, Segment, arena_alloc, arena_rewind, ar
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport GPU, Factors, Op
 from dynet_cy.watch.instruments cimport checking
+
+
+cdef int GROUPS = module_at(b"groups")      # kernels for several calls
 
 
 cdef inline Pass* pass_of(Walk* w) noexcept nogil:

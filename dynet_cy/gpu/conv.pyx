@@ -5,9 +5,7 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, Tensor, axis_of, element, size_of
 from dynet_cy.gpu.driver cimport THREADS, Gpu, GpuOp, across, gemm, gemm_strided, launch, planes, value_at
-from dynet_cy.gpu.registry cimport (
-    BASE, Axes, add_axis, contract, expand, gpu_op, kernel_at, module_at, needs_module, no_axes,
-)
+from dynet_cy.gpu.registry cimport BASE, Axes, contract, expand, gpu_op, kernel_at, module_at, needs_module, strided
 from dynet_cy.kernels.kernels cimport dy_window
 from dynet_cy.ops.conv cimport GROUPS, conv_window, plain_window, pool_window as pool_window_here
 
@@ -184,10 +182,7 @@ cdef int set_filters(Gpu* gpu, const Product* p, const Tensor* x, const Tensor* 
         transposed = g
         if not p.transposed and t.images > 1:       # stack the rows of all images, in the order of the patches
             transposed = work + t.all_rows * k
-            no_axes(&axes)
-            add_axis(&axes, m, 1, 0, 0)
-            add_axis(&axes, t.images, dy.bstride, 0, 0)
-            add_axis(&axes, o, m, 0, 0)
+            axes = strided(m, 1, t.images, dy.bstride, o, m)
             expand(gpu, &axes, 1, g, transposed, 0)
         gemm(gpu, 1, p.transposed, k, o, t.all_rows, 1, work, t.all_rows, transposed, o if p.transposed else t.all_rows,
              accumulate or t.first > 0, to, k)
@@ -207,10 +202,7 @@ cdef int conv_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Product p = conv_product(c, &c.x[0].dim)
     cdef Axes axes
     if c.n == 3:
-        no_axes(&axes)
-        add_axis(&axes, p.rows, 0, 0, 0)
-        add_axis(&axes, p.outputs * p.groups, 1, 0, 0)
-        add_axis(&axes, p.batch, c.x[2].bstride, 0, 0)
+        axes = strided(p.rows, 0, p.outputs * p.groups, 1, p.batch, c.x[2].bstride)
         expand(gpu, &axes, 1, c.x[2].v, c.y.v, 0)
     return set_result(gpu, &p, &c.x[0], &c.x[1], c.work, &c.y, c.n == 3)
 
@@ -218,16 +210,13 @@ cdef int conv_forward(Gpu* gpu, const Call* c) noexcept nogil:
 cdef int conv_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef Product p = conv_product(c, &c.x[0].dim)
     cdef Axes kept, reduced
-    cdef size_t outputs = p.outputs * p.groups
+    cdef size_t outputs = p.outputs * p.groups, image = p.rows * outputs, own = c.dx.dim.bd
     if i == 0:
         return set_image(gpu, &p, &c.x[1], &c.dy, c.work, &c.dx, c.accumulate)
     if i == 1:
         return set_filters(gpu, &p, &c.x[0], &c.dy, c.work, &c.dx, c.accumulate)
-    no_axes(&kept)
-    no_axes(&reduced)
-    add_axis(&kept, outputs, p.rows, 0, 0)
-    add_axis(&reduced, p.rows, 1, 0, 0)
-    add_axis(&reduced if c.dx.dim.bd == 1 else &kept, p.batch, p.rows * outputs, 0, 0)
+    kept = strided(outputs, p.rows, own, image)
+    reduced = strided(p.rows, 1, p.batch // own, image)
     return contract(gpu, &kept, &reduced, 1, c.dy.v, c.dx.v, c.accumulate)
 
 

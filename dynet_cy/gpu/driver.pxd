@@ -136,8 +136,11 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         size_t last
         uint32_t count
     # end of structs
+    # derived: structs of ByValue
     ctypedef struct ByValue "dy_by_value":
-        pass
+        const void* p
+        size_t bytes
+    # end of structs
 
     # For launchers.  The arguments of the kernel follow: pointers, numbers, value_at(a struct).  In the kernel, an
     # integer may have 4 or 8 bytes, a float has 4.
@@ -239,3 +242,7 @@ cdef int wait(Gpu* gpu) noexcept nogil
 cdef int wait_for(Gpu* gpu) except -1
 # The same, but an exception of a handler is kept in `s`, and ends the wait.
 cdef void wait_with(Gpu* gpu, Interrupts* s) noexcept nogil
+# Where kernels note an index that they refuse; NULL after an error.
+cdef void* refused_of(Gpu* gpu) noexcept nogil
+# Raise an IndexError if an index was refused.  To be called after each wait for the device.
+cdef int check_refused(Gpu* gpu) except -1

@@ -13,20 +13,20 @@ import os
 import threading
 
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 from posix.dlfcn cimport RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW, dlerror, dlopen, dlsym
 
 from dynet_cy.core.engine cimport add_count
 from dynet_cy.core.threads cimport LARGE, Interrupts, Number, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.kernels.kernels cimport BFLOAT16, FLOAT32, TF32, chosen_precision
+from dynet_cy.ops.index cimport refusal
 
 
 cdef extern from *:
-    """
-    /* The kernel that caused the last error that leave() has returned in this thread, or -1. */
-    static _Thread_local int dy_left_kernel = -1;
-    """
+    # The kernel that caused the last error that leave() has returned in this thread, or -1.
+    "static _Thread_local int dy_left_kernel = -1;"
     int left_kernel "dy_left_kernel"
 
 
@@ -419,3 +419,45 @@ def synchronize(int number):
         error = leave(gpu)
     if error:
         raise_error(gpu, error)
+
+
+# ---- indices out of range, found by kernels --------------------------------------------------
+#
+# An op does not wait for its kernels, so the error comes after the next wait.  The record is page-locked memory of the
+# host that kernels write only then, so that asking for it costs nothing.
+
+cdef extern from "dynet_cy/gpu_refused.h" nogil:
+    # derived: structs of Refused = dy_refused_index
+    ctypedef struct Refused "dy_refused_index":
+        unsigned any
+        uint32_t function
+        uint32_t b
+        uint32_t n
+        uint64_t k
+        double v
+    # end of structs
+
+cdef Refused* records[MOST_GPUS]
+memset(records, 0, sizeof(records))
+
+
+cdef void* refused_of(Gpu* gpu) noexcept nogil:
+    cdef void* p = NULL
+    cdef int error
+    if records[gpu.number] == NULL and not gpu.error:
+        error = gpu.driver.cuMemHostAlloc(&p, sizeof(Refused), 0)
+        if error:
+            failed(gpu, error, -1)
+            return NULL
+        memset(p, 0, sizeof(Refused))
+        records[gpu.number] = <Refused*>p
+    return records[gpu.number]
+
+
+cdef int check_refused(Gpu* gpu) except -1:
+    cdef Refused* x = records[gpu.number]
+    if x == NULL or not x.any:
+        return 0
+    error = refusal(x.function, x.b, x.k, x.v, x.n)
+    x.any = 0
+    raise error

@@ -21,8 +21,17 @@ from dynet_cy.model.parameters cimport _Stored
 
 
 cdef extern from "dynet_cy/gpu_update.h" nogil:
+    # derived: structs of Hyper
     ctypedef struct Hyper "dy_hyper":
-        pass
+        float lr
+        float grad_scale
+        float b1
+        float b2
+        float eps
+        float eps_scale
+        float decoupled
+        float decay
+    # end of structs
 
 cdef int CU = module_at(b"lazy")
 cdef int BEGIN = kernel_at(CU, b"lazy_begin")

@@ -9,10 +9,9 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.core.threads cimport Unlocked, acquire_lock, let_be_revived, release_lock, revived
 from dynet_cy.gpu.driver cimport (
-    FORKED, MOST_CHUNKS, MOST_GPUS, Address, Chunk, check, enter, failed, fetch_bytes, fill, gpu_at, leave,
-    pthread_mutex_lock, pthread_mutex_unlock, raise_error, wait, wait_for,
+    FORKED, MOST_CHUNKS, MOST_GPUS, Address, Chunk, check, check_refused, enter, failed, fetch_bytes, fill, gpu_at,
+    leave, pthread_mutex_lock, pthread_mutex_unlock, raise_error, wait, wait_for,
 )
-from dynet_cy.gpu.refused cimport check_refused
 from dynet_cy.memory.storage cimport Param, bad_gradients, mirrors, touch
 from dynet_cy.model.parameters cimport _Stored
 

@@ -1,28 +1,27 @@
 # Used from Cython only.
 """Passes over a graph on a device: sends the listed tables and runs the listed commands."""
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport qsort
+from libc.string cimport memset
 
+from dynet_cy.core.engine cimport add_tunable
 from dynet_cy.core.tensor cimport total_of
-from dynet_cy.core.threads cimport now
+from dynet_cy.core.threads cimport Number, now
 from dynet_cy.execute.walk cimport Collected, raise_failure
 from dynet_cy.gpu.commands cimport (
-    BACKWARD, BEGIN, CELLS, FILL, FORWARD, MOVES, PRODUCT, SUMS_ONLY, Command, end_commands,
+    BACKWARD, BEGIN, CELLS, FILL, FORWARD, MOVES, PRODUCT, SUMS_ONLY, Command, Move, end_commands,
 )
 from dynet_cy.gpu.driver cimport (
-    Address, GpuOp, beginning_of, enter, failed, fetch_bytes, fill, gemm, launch, leave, raise_error, wait,
+    MAX_KERNELS, MOST_GPUS, Address, GpuOp, beginning_of, enter, failed, fetch_bytes, fill, gemm, kernel_names, launch,
+    launch_each, leave, raise_error, value_at, wait,
 )
 from dynet_cy.gpu.graphs cimport begin_listing, device_ptr, run_listed
-from dynet_cy.gpu.groups cimport GROUPS, begin_member, begin_section, end_section, join_moves, note_kernels, note_moves
 from dynet_cy.gpu.memory cimport (
     Range, address_in, continues_part, extend_mirror, note_shortage, note_uses, out_of_device_memory,
     poison_mirror, send_ranges,
 )
-from dynet_cy.gpu.registry cimport (
-    Axes, add_axis, contract, gpu_op_at, kernel_at, load, loaded, module_at, no_axes,
-)
-from dynet_cy.gpu.steps cimport launch_cells
+from dynet_cy.gpu.registry cimport Axes, contract, gpu_op_at, kernel_at, load, loaded, module_at, strided
 from dynet_cy.graph.structs cimport (
     LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Graph, Node, args_of, batches_of, gradient_of_node, nodes_of,
     order_of, state_of,
@@ -178,7 +177,7 @@ cdef int run_commands(Pass* s) noexcept nogil:
     cdef uint32_t section = 0, member = 0
     if listed:
         begin_listing(gpu)
-        note_moves(gpu, NULL, 0)
+        note_moves(gpu, &sections[gpu.number], NULL, 0)
     if timed:
         wait(gpu)
     while c != NULL and not gpu.error:
@@ -188,13 +187,13 @@ cdef int run_commands(Pass* s) noexcept nogil:
         gpu.op = c.op
         if listed and c.section != section:
             if section:
-                end_section(gpu)
+                end_section(gpu, &sections[gpu.number])
             if c.section:
-                begin_section(gpu)
+                begin_section(gpu, &sections[gpu.number])
             section = c.section
             member = NO_MEMBER
         if section and c.member != member:
-            begin_member(gpu)
+            begin_member(gpu, &sections[gpu.number])
             member = c.member
         if c.kind == MOVES:
             move(gpu, c)
@@ -222,7 +221,7 @@ cdef int run_commands(Pass* s) noexcept nogil:
             return gpu.error
         c = c.next
     if section:
-        end_section(gpu)
+        end_section(gpu, &sections[gpu.number])
     if checked:
         look_at_collected(s)
     return run_listed(gpu, &s.d.replays) if listed else gpu.error
@@ -319,13 +318,9 @@ cdef void look_at_collected(Pass* s) noexcept nogil:
 
 cdef int multiply_factors(Gpu* gpu, const Command* c) noexcept nogil:
     """Add the product of the collected factors of a parameter, or the sum of the columns of the left one."""
-    cdef Axes kept, reduced
+    cdef Axes kept = strided(c.rows, 1), reduced = strided(c.n, c.rows)
     if c.right != NULL:
         return gemm(gpu, 0, 1, c.rows, c.cols, c.n, 1, c.left, c.rows, c.right, c.cols, 1, c.p, c.rows)
-    no_axes(&kept)
-    no_axes(&reduced)
-    add_axis(&kept, c.rows, 1, 0, 0)
-    add_axis(&reduced, c.n, c.rows, 0, 0)
     return contract(gpu, &kept, &reduced, 1, c.left, c.p, 1)
 
 
@@ -344,12 +339,148 @@ cdef int move(Gpu* gpu, const Command* c) noexcept nogil:
         wide = longest
         rows = <unsigned>min(<size_t>rows, max(2 * most // wide, <size_t>1))
     wide = min((c.n + 1023) // 1024, wide)
-    if recorded and join_moves(gpu, c.table, c.count):
+    if recorded and join_moves(gpu, &sections[gpu.number], <const Move*>c.table, c.count):
         return gpu.error
     if c.cols:
         launch(gpu, MOVE_FEW, <unsigned>wide, rows, 256, 0, c.count, beginning_of(c.p, c.cols))
     else:
         launch(gpu, MOVE, <unsigned>wide, rows, 256, 0, c.p, c.count)
     if recorded and not gpu.error:
-        note_moves(gpu, c.table, c.count)
+        note_moves(gpu, &sections[gpu.number], <const Move*>c.table, c.count)
     return gpu.error
+
+
+# ---- launches of several calls, joined while they are recorded --------------------------------
+#
+# A section is a sequence of calls whose members do not depend on each other (include/dynet_cy/launch_sections.h).  When
+# it ends, launches of the same kernel become one launch of its group kernel, and small products one launch.
+
+cdef extern from "dynet_cy/launch_sections.h" nogil:
+    """
+    static const char *const dy_grouped[] = {
+    #define GROUPED(name) #name,
+    #include "dynet_cy/grouped.def"
+        NULL
+    };
+    """
+    const char** dy_grouped
+    # derived: structs of Section
+    ctypedef struct Section "dy_section":
+        const uint16_t* grouped
+        int multiply
+        size_t begin "from"
+        size_t last
+        uint32_t count
+        size_t n
+        size_t capacity
+        size_t* at
+        char* records
+        size_t bytes
+        const Move* moves
+        size_t n_moves
+        size_t moves_at
+    # end of structs
+    # derived: functions of begin_section, begin_member, end_section, bint join_moves, note_moves
+    void begin_section "dy_begin_section"(Gpu* gpu, Section* s)
+    void begin_member "dy_begin_member"(Gpu* gpu, Section* s)
+    void end_section "dy_end_section"(Gpu* gpu, Section* s)
+    bint join_moves "dy_join_moves"(Gpu* gpu, const Section* s, const Move* moves, size_t count)
+    void note_moves "dy_note_moves"(const Gpu* gpu, Section* s, const Move* moves, size_t count)
+    # end of functions
+
+
+cdef int GROUPS = module_at(b"groups")
+cdef uint16_t[2048] grouped                    # by number of a kernel: that of its group kernel, or 0
+memset(grouped, 0, sizeof(grouped))
+cdef Section[MOST_GPUS] sections                # of each device, the one that is recorded, and its memory
+memset(sections, 0, sizeof(sections))
+
+
+cdef int MULTIPLY = kernel_at(GROUPS, b"multiply_group")
+_group_kernels = {}                             # numbers of group kernels, by the names of the kernels
+cdef int i = 0
+while dy_grouped[i] != NULL:
+    _group_kernels[<bytes>dy_grouped[i]] = kernel_at(GROUPS, b"grouped_" + <bytes>dy_grouped[i])
+    i += 1
+for i in range(MOST_GPUS):
+    sections[i].grouped = grouped
+    sections[i].multiply = MULTIPLY
+
+
+cdef int note_kernels() except -1:
+    """Find the kernels that have a group kernel, before these are loaded: by then all kernels are registered."""
+    cdef int k
+    for k in range(MAX_KERNELS):
+        if kernel_names[k] != NULL:
+            grouped[k] = _group_kernels.get(<bytes>kernel_names[k], 0)
+    return 0
+
+
+# ---- LSTM cells --------------------------------------------------------------------------------
+#
+# They are launched together with the product that was recorded right before them if that computes the sums of their
+# gates, or the gradients of their outputs: a step of an LSTM is then one launch in each direction.  Most products of
+# steps have few columns.  Then a launch takes longer than what it computes, and the kernels of cuda/steps.cu need not
+# be as fast as cuBLAS.  Without them, an update of the tagger has 282 products besides its launches instead of 52,
+# sequence to sequence 505 instead of 326, and the kernels take 5 and 14 % longer on an H100.
+
+cdef extern from "dynet_cy/cell_steps.h" nogil:
+    # derived: structs of Products = dy_cell_products, Table = dy_cell_table
+    ctypedef struct Products "dy_cell_products":
+        const float* a
+        const float* b
+        int64_t stride_a
+        int64_t stride_b
+        uint32_t lda
+        uint32_t ldb
+        uint32_t k
+        uint32_t n
+        uint32_t count
+        uint32_t acc
+        uint32_t first[2]
+
+    ctypedef struct Table "dy_cell_table":
+        const void* lines
+        size_t n
+        size_t h
+        int back
+    # end of structs
+    # derived: functions of bint product_of_cells, drop_record, blocks_of_cells
+    bint product_of_cells "dy_product_of_cells"(const Gpu* gpu, const Table* t, double most, Products* found)
+    void drop_record "dy_drop_record"(Gpu* gpu)
+    unsigned blocks_of_cells "dy_blocks_of_cells"(const Gpu* gpu, const Table* t, const Products* p)
+    # end of functions
+
+
+cdef int STEPS = module_at(b"steps")
+cdef int[2] STEP = [kernel_at(STEPS, b"lstm_step_forward"), kernel_at(STEPS, b"lstm_step_backward")]
+cdef int[2] FEW = [kernel_at(STEPS, b"few_lstm_steps_forward"), kernel_at(STEPS, b"few_lstm_steps_backward")]
+
+# Larger products fill a device alone, and cuBLAS computes them faster; this many multiplications.
+cdef Number most_multiplied = 1 << 25
+add_tunable("gpu.steps.most_multiplied", &most_multiplied)
+
+
+cdef int launch_cells(Gpu* gpu, const Command* c) noexcept nogil:
+    cdef Table table
+    cdef Products products
+    if c.table == NULL or gpu.records == NULL or gpu.error:
+        return alone(gpu, c)
+    table.lines = c.table
+    table.n = c.rows
+    table.h = c.n
+    table.back = c.back
+    if not product_of_cells(gpu, &table, most_multiplied, &products):
+        return alone(gpu, c)
+    drop_record(gpu)
+    cdef unsigned n = blocks_of_cells(gpu, &table, &products)
+    if c.cols:
+        return launch(gpu, FEW[c.back], n, 1, 256, 0, value_at(&products), c.rows, c.n, beginning_of(c.p, c.cols))
+    return launch(gpu, STEP[c.back], n, 1, 256, 0, value_at(&products), c.rows, c.n, c.p)
+
+
+cdef int alone(Gpu* gpu, const Command* c) noexcept nogil:
+    """The elementwise steps only."""
+    if c.cols:
+        return launch_each(gpu, <int>c.i, c.rows * c.n, c.rows * c.n, c.n, beginning_of(c.p, c.cols))
+    return launch_each(gpu, <int>c.i, c.rows * c.n, c.rows * c.n, c.n, c.p)

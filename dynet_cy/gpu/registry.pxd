@@ -54,6 +54,16 @@ cdef extern from "dynet_cy/gpu_axes.h" nogil:
     # end of functions
 
 
+cdef inline Axes strided(size_t n, size_t step, size_t m=1, size_t next=0, size_t k=1, size_t last=0) noexcept nogil:
+    """Axes of n, m and k elements with their strides in array 0."""
+    cdef Axes axes
+    no_axes(&axes)
+    add_axis(&axes, n, step, 0, 0)
+    add_axis(&axes, m, next, 0, 0)
+    add_axis(&axes, k, last, 0, 0)
+    return axes
+
+
 # Sums of at most this many terms are computed by one thread, longer ones by a block.
 cdef enum:
     FEW_TERMS = 32

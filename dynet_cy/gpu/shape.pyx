@@ -1,4 +1,4 @@
-"""Shapes and selections: copies, transpose, concatenate; rows of tables, elements, ranges, rows, columns; sorting."""
+"""Shapes and selections: copies, transpose, concatenate; rows of tables, elements, ranges, columns; sorting."""
 
 from libc.stdint cimport uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
@@ -7,14 +7,12 @@ from libc.string cimport memset
 from dynet_cy.core.tensor cimport Attr, Call, Dim, Tensor, size_of, total_of
 from dynet_cy.gpu.driver cimport (
     THREADS, Address, Gpu, GpuOp, blocks, enter, fetch_bytes, fill, launch, launch_each, launch_rows, launch_slices,
-    leave, opened_gpu, set_error, value_at, wait,
+    leave, opened_gpu, refused_of, set_error, value_at, wait,
 )
 from dynet_cy.gpu.lazy cimport read_rows
-from dynet_cy.gpu.positions cimport CU_POSITIONS, NO_ROW, find_places, find_positions
-from dynet_cy.gpu.refused cimport refused_of
 from dynet_cy.gpu.registry cimport (
-    BASE, Axes, add_axis, contract, expand, gpu_op, kernel_at, module_at, needs_module, no_axes, number_of,
-    scaled,
+    BASE, Axes, add_axis, contract, expand, gpu_op, kernel_at, module_at, needs_module, no_axes, number_of, scaled,
+    strided,
 )
 from dynet_cy.memory.storage cimport Param, note_gradient, touch
 from dynet_cy.ops.loops cimport Split, split_at
@@ -23,10 +21,34 @@ from dynet_cy.ops.shape cimport is_along_last_axis
 
 from dynet_cy.ops.index import ways
 
+CU_POSITIONS = module_at(b"positions")
 cdef int CU_LOOKUP                                     # the module of kernels
 
 
 cdef GpuOp* op
+
+
+# ==== positions ===================================================================================
+#
+# Launchers of kernels that read indices from the graph.
+
+cdef int FIND = kernel_at(CU_POSITIONS, b"find_positions")
+
+
+cdef int find(Gpu* gpu, const Call* c, const Tensor* indices, size_t pre, size_t length, size_t post, uint32_t none,
+              uint32_t* items) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, count = size_of(&indices.dim)
+    return launch_each(gpu, FIND, batch * count, batch, count, pre, length, post, indices.v, indices.bstride,
+                       indices.dim.type, none, c.attrs[3].u, refused_of(gpu), items)
+
+
+cdef int find_positions(Gpu* gpu, const Call* c, const Tensor* indices, size_t length, uint32_t none,
+                        uint32_t* items) noexcept nogil:
+    return find(gpu, c, indices, 0, length, 1, none, items)
+
+
+cdef int find_places(Gpu* gpu, const Call* c, const Tensor* indices, const Split* s, uint32_t* items) noexcept nogil:
+    return find(gpu, c, indices, s.pre, s.len, s.post, 0, items)
 
 
 # ==== shape =======================================================================================
@@ -63,9 +85,7 @@ cdef int copy_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Axes axes
     if total == n or total == 0:
         return scaled(gpu, total, 1, c.x[0].v, c.y.v, 0)
-    no_axes(&axes)
-    add_axis(&axes, n, 1, 0, 0)
-    add_axis(&axes, total // n, 0, 0, 0)
+    axes = strided(n, 1, total // n, 0)
     return expand(gpu, &axes, 1, c.x[0].v, c.y.v, 0)
 
 
@@ -74,10 +94,8 @@ cdef int pass_scaled(Gpu* gpu, const Call* c, float scale) noexcept nogil:
     cdef Axes kept, reduced
     if total == n or total == 0:
         return scaled(gpu, total, scale, c.dy.v, c.dx.v, c.accumulate)
-    no_axes(&kept)
-    no_axes(&reduced)
-    add_axis(&kept, n, 1, 0, 0)
-    add_axis(&reduced, total // n, n, 0, 0)
+    kept = strided(n, 1)
+    reduced = strided(total // n, n)
     return contract(gpu, &kept, &reduced, scale, c.dy.v, c.dx.v, c.accumulate)
 
 
@@ -151,7 +169,6 @@ cdef int transpose_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
         return 0
     places_of(gpu.op, c, 0, &p)
     no_axes(&axes)
-    no_axes(&batch)
     for _ in range(p.n):                            # the axes in the order of x, with their strides in y
         step = 1
         k = 0
@@ -162,7 +179,7 @@ cdef int transpose_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
         stride *= p.size[k]
     if c.dx.dim.bd == c.y.dim.bd:
         return transposed(gpu, &axes, c.y.dim.bd, c.dy.v, c.dy.bstride, c.dx.v, c.accumulate)
-    add_axis(&batch, c.y.dim.bd, size_of(&c.y.dim), 0, 0)
+    batch = strided(c.y.dim.bd, size_of(&c.y.dim))
     return contract(gpu, &axes, &batch, 1, c.dy.v, c.dx.v, c.accumulate)
 
 
@@ -235,23 +252,13 @@ op.assigns = True
 
 cdef int fold_rows_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t n = c.attrs[0].u, size = size_of(&c.y.dim)
-    cdef Axes kept, reduced
-    no_axes(&kept)
-    no_axes(&reduced)
-    add_axis(&reduced, n, 1, 0, 0)
-    add_axis(&kept, size, n, 0, 0)
-    add_axis(&kept, c.y.dim.bd, c.x[0].bstride, 0, 0)
+    cdef Axes kept = strided(size, n, c.y.dim.bd, c.x[0].bstride), reduced = strided(n, 1)
     return contract(gpu, &kept, &reduced, 1, c.x[0].v, c.y.v, 0)
 
 
 cdef int fold_rows_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = c.attrs[0].u, size = size_of(&c.y.dim)
-    cdef Axes kept, reduced
-    no_axes(&kept)
-    no_axes(&reduced)
-    add_axis(&kept, n, 0, 0, 0)
-    add_axis(&kept, size, 1, 0, 0)
-    add_axis(&reduced if c.dx.dim.bd == 1 else &kept, c.y.dim.bd, size, 0, 0)
+    cdef size_t n = c.attrs[0].u, size = size_of(&c.y.dim), uses = c.y.dim.bd // c.dx.dim.bd
+    cdef Axes kept = strided(n, 0, size, 1, c.dx.dim.bd, size), reduced = strided(uses, size)
     return contract(gpu, &kept, &reduced, 1, c.dy.v, c.dx.v, c.accumulate)
 
 
@@ -486,7 +493,7 @@ cdef size_t two_lists(const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     return 4 * s.pre * s.post * s.len * c.y.dim.bd if s.len > TILE else 0
 
-# derived: launches of order
+# derived: launches of order, positions
 
 cdef int SORT_BACKWARD = kernel_at(CU_ORDER, b"sort_backward")
 cdef int CONTINUATIONS_OF_LINES = kernel_at(CU_ORDER, b"continuations_of_lines")
@@ -595,4 +602,17 @@ cdef int logcumsumexp_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nog
 
 
 op = gpu_op(b"logcumsumexp", CU_ORDER, logcumsumexp_forward, logcumsumexp_backward)
+
+cdef int ONE_HOT_FORWARD = kernel_at(CU_POSITIONS, b"one_hot_forward")
+
+
+cdef int one_hot_at_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, count = size_of(&c.x[0].dim), n = c.y.dim.d[0]
+    cdef int integers = c.x[0].dim.type
+    cdef uint32_t function = c.attrs[3].u
+    return launch_each(gpu, ONE_HOT_FORWARD, batch * count * n, batch, count, n, c.x[0].v, c.x[0].bstride, integers,
+                       function, refused_of(gpu), c.y.v)
+
+
+op = gpu_op(b"one_hot_at", CU_POSITIONS, one_hot_at_forward, NULL)
 # end of launches

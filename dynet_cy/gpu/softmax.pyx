@@ -6,7 +6,6 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, axis_of, cols_of, rows_of, size_of, total_of
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill, launch_each, launch_rows, value_at
-from dynet_cy.gpu.positions cimport CU_POSITIONS, find_positions
 from dynet_cy.gpu.registry cimport FLAGS, Pointers, gpu_op, kernel_at, module_at, needs_module
 from dynet_cy.ops.attention cimport ATTENTION_RATE, ATTENTION_SCALE, heads_in, keys_after, keys_before, place_of_first
 
@@ -140,7 +139,8 @@ cdef Attention attention_backward_of(const Call* c) noexcept nogil:
 
 
 # derived: launches of softmax, constrained, losses, crf, attention
-from dynet_cy.gpu.refused cimport refused_of
+from dynet_cy.gpu.driver cimport refused_of
+from dynet_cy.gpu.shape cimport CU_POSITIONS, find_positions
 from dynet_cy.ops.loops cimport Split, split_at
 
 cdef int PICKNEGLOGSOFTMAX_FORWARD = kernel_at(CU_SOFTMAX, b"pickneglogsoftmax_forward")

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from dynet_cy.gpu.memory import Clipping
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.memory.storage import Plane
-from dynet_cy.train.plan import Plan
+from dynet_cy.train.interfaces import Plan
 
 def prepare(stored: list[Expression], n_groups: int) -> None:
     """Load the kernels and allocate the tables for an update of these parameters, which are on one device."""

@@ -6,6 +6,7 @@ from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
 
+from dynet_cy.core.mutex cimport pthread_mutex_trylock
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.gpu.driver cimport (
     MOST_GPUS, Address, DeviceArena, Gpu, enter, fetch_bytes, gpu_at, launch, leave, pthread_mutex_lock,
@@ -16,12 +17,15 @@ from dynet_cy.gpu.memory cimport (
     MOST_COMING, Clip, Clipping, Range, extend_arena, open_arena, out_of_device_memory, send_ranges,
 )
 from dynet_cy.gpu.registry cimport kernel_at, load, loaded, module_at
-from dynet_cy.kernels.kernels cimport DY_OPTIM_COUNT
 from dynet_cy.kernels.lazy_rows cimport all_current
 from dynet_cy.memory.bridge cimport memory_of
-from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient, pthread_mutex_t
+from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient
 from dynet_cy.model.parameters cimport _Stored
-from dynet_cy.train.plan cimport DECAY, FROZEN, MOST_SPANS, MOVES, OWN, GroupSettings, Plan, Span, Update, plan_entry
+from dynet_cy.train.interfaces cimport (
+    DECAY, FROZEN, MOST_SPANS, MOVES, OWN, GroupSettings, Plan, Span, Update, plan_entry,
+)
+
+from dynet_cy.kernels.kernels import optim_states
 
 
 # ==== update ======================================================================================
@@ -36,9 +40,6 @@ from dynet_cy.train.plan cimport DECAY, FROZEN, MOST_SPANS, MOVES, OWN, GroupSet
 # host does not wait.  If the norm is not finite, the device drops the update if the
 # caller asked for that.  Otherwise it leaves out this update and all later ones of
 # the trainer, until the host has noticed: see gpu/memory.pyx.
-
-cdef extern from "<pthread.h>" nogil:
-    int pthread_mutex_trylock(pthread_mutex_t* m)
 
 cdef extern from "dynet_cy/gpu_update.h" nogil:
     # derived: structs of Segment = dy_range, Hyper, Group = dy_clip_group, Limits = dy_clip_limits, Rates,
@@ -81,16 +82,6 @@ cdef extern from "dynet_cy/gpu_update.h" nogil:
         Rates rates
     # end of structs
 
-cdef extern from *:
-    """
-    static const char *const dy_rule_names[] = {
-    #define OPTIM(name, ...) #name,
-    #include "dynet_cy/optim.def"
-    #undef OPTIM
-    };
-    """
-    const char* const rule_names "dy_rule_names"[]
-
 cdef int CU_OPTIM = module_at(b"optim")
 cdef int DECAY_VALUES = kernel_at(CU_OPTIM, b"decay_values")
 cdef int SQUARES = kernel_at(CU_OPTIM, b"squares")
@@ -99,8 +90,8 @@ cdef int DROP = kernel_at(CU_OPTIM, b"drop_gradients")
 cdef int AXPBY = kernel_at(CU_OPTIM, b"axpby")
 cdef int[16] RULES
 cdef int which
-for which in range(DY_OPTIM_COUNT):
-    RULES[which] = kernel_at(CU_OPTIM, b"optim_" + rule_names[which])
+for which, _name in enumerate(optim_states()):
+    RULES[which] = kernel_at(CU_OPTIM, b"optim_" + _name.encode())
 
 # Parameters begin at multiples of this in their planes; the gaps between them are zero and stay zero.
 cdef enum:
@@ -650,10 +641,13 @@ def axpby(
 # Numbers of parameters on a device, gathered in a flat buffer: one launch and one copy for all parameters.
 
 cdef extern from "dynet_cy/gpu_update.h" nogil:
-    ctypedef struct GatherRange "dy_gather_range":       # `segments` has its words as columns
+    # `segments` has its words as columns.
+    # derived: structs of GatherRange
+    ctypedef struct GatherRange "dy_gather_range":
         size_t at
         size_t n
         size_t to
+    # end of structs
 
 cdef int GATHER = kernel_at(CU_OPTIM, b"gather_ranges")
 cdef int SCATTER = kernel_at(CU_OPTIM, b"scatter_ranges")

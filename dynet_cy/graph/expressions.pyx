@@ -10,6 +10,7 @@ import numpy as np
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.object cimport PyObject, PyTypeObject, destructor
 from libc.stdint cimport SIZE_MAX, int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
@@ -17,8 +18,8 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport INTEGERS, Dim, const_integers, size_of, total_of
 from dynet_cy.core.threads cimport (
-    HAS_GIL, Setting, Unlocked, acquire_lock, follows_dynet, let_be_revived, raised_here, release_lock, revived,
-    runs_handlers,
+    HAS_GIL, RELAXED, RELEASE, Setting, Unlocked, acquire_lock, atomic_add, atomic_store, follows_dynet, let_be_revived,
+    raised_here, release_lock, revived, runs_handlers, set_number,
 )
 from dynet_cy.graph.origin cimport describe_dim, made_at, made_by, made_in, note_read, noting
 from dynet_cy.graph.structs cimport (
@@ -59,10 +60,6 @@ from dynet_cy.memory import storage as parameter_storage
 # ==== random state ================================================================================
 #
 # Random streams of graphs: one for each graph and renewal; graphs are numbered in the order in which they are made.
-
-cdef extern from *:
-    void atomic_store "__atomic_store_n"(uint64_t* p, uint64_t n, int order) nogil
-    int RELAXED "__ATOMIC_RELAXED"
 
 cdef Table* table = graph_table()
 cdef uint32_t streams = 0
@@ -223,11 +220,6 @@ def set_random_state(state: dict[str, Any]):
 
 cdef enum:
     MOST_SHOWN = 200                # larger graphs are not drawn automatically in notebooks
-
-cdef extern from *:
-    uint64_t atomic_add "__atomic_add_fetch"(uint64_t* p, uint64_t n, int order) nogil
-    void set_version "atomic_store_explicit"(uint64_t* p, uint64_t n, int order) nogil
-    int RELEASE "memory_order_release"
 
 # A checkpoint: the sizes of everything at that point.
 cdef struct Point:
@@ -753,7 +745,7 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
     if g.speculation != NULL:
         speculation_hooks().cut(g, 0, False)
     g.renewal = atomic_add(&renewals, 1, RELAXED) << REVERT_BITS
-    set_version(&g.version, g.renewal, RELEASE)
+    set_number(&g.version, g.renewal, RELEASE)
     g.n_renewals += 1
     g.keeps_for -= g.keeps_for != 0
     g.spares_for -= g.spares_for != 0
@@ -2321,16 +2313,8 @@ cdef class Expression:
         return function._implementation(*args, **kwargs)
 
 
-cdef extern from "Python.h":
-    ctypedef struct PyObject:
-        pass
-    ctypedef void (*Destructor "destructor")(PyObject* x) noexcept
-    ctypedef struct PyTypeObject:
-        Destructor tp_dealloc
-
-
 # This is a destructor in place of a `__dealloc__`, which would take 4 ns more, as it could raise exceptions.
-cdef Destructor free_expression = (<PyTypeObject*>Expression).tp_dealloc
+cdef destructor free_expression = (<PyTypeObject*>Expression).tp_dealloc
 (<PyTypeObject*>Expression).tp_dealloc = drop_expression
 
 

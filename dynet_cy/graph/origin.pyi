@@ -38,3 +38,6 @@ def record_lines() -> AbstractContextManager[None]:
 
 def watch_reads(watch: Callable[[object, Origin | None], object]) -> AbstractContextManager[None]:
     """While the block runs, call a function with each expression before its value is read, in all threads."""
+
+def open_scopes(cls: type) -> None:
+    """Let the calls of the instances of a class, which has a method `__call__`, open scopes."""

@@ -45,10 +45,7 @@ cdef extern from "frames.h":
 
 
 cdef extern from *:
-    """
-    static _Thread_local uint32_t dy_scope = 0;
-    static _Thread_local uint64_t dy_making = 0;
-    """
+    "static _Thread_local uint32_t dy_scope = 0; static _Thread_local uint64_t dy_making = 0;"
     uint32_t scope "dy_scope"
     uint64_t making "dy_making"
 
@@ -69,7 +66,7 @@ cdef Known[KNOWN] known
 cdef Unlocked known_lock            # the three fields of an entry must change together
 
 # How often recording of lines was switched on, scopes were opened, and times were requested.
-cdef Setting recording = 0, open_scopes = 0, timing = 0
+cdef Setting recording = 0, scopes_open = 0, timing = 0
 
 # By number.  When the lists are full, further lines get no number, and further scopes that of the scope around them.
 cdef Unlocked places_lock           # guards these four
@@ -282,11 +279,11 @@ class name_scope(ContextDecorator):
 
     def __enter__(self) -> name_scope:
         self._before.append(enter_scope(self.name))
-        note_why(&open_scopes, True)
+        note_why(&scopes_open, True)
         return self
 
     def __exit__(self, *error: BaseException | None) -> None:
-        note_why(&open_scopes, False)
+        note_why(&scopes_open, False)
         set_scope(self._before.pop())
 
 
@@ -438,3 +435,51 @@ cdef explain(const Op* op, str reason, const uint32_t* args, uint32_t n, Graph* 
     lines = [f"{op.name.decode()}: {reason}"]
     lines += [f"    {names[i]:{name_width}}  {shapes[i]:{width}}  {sources[i]}" for i in shown]
     return "\n".join(lines)
+
+
+# ==== layers ======================================================================================
+#
+# While something watches, the nodes of a layer are in a scope with its name.
+
+# The C functions that Python calls for `layer(x)`. They are slots of the class, since a method that wraps `__call__`
+# would cost every call more than a layer such as `Dropout` takes.
+cdef extern from *:
+    ctypedef PyObject* (*Call "ternaryfunc")(PyObject* layer, PyObject* args, PyObject* kwargs) noexcept
+    ctypedef struct ClassObject "PyTypeObject":
+        Call tp_call
+
+cdef Call plain = NULL              # calls the method `__call__`
+
+
+cdef PyObject* call(PyObject* layer, PyObject* args, PyObject* kwargs) noexcept:
+    return call_in_scope(layer, args, kwargs) if noting else plain(layer, args, kwargs)
+
+
+cdef PyObject* call_in_scope(PyObject* layer, PyObject* args, PyObject* kwargs) noexcept:
+    cdef uint32_t outside = current_scope()
+    cdef PyObject* result
+    try:
+        enter_scope(name_of_layer(<object>layer))
+    except Exception:               # a layer that is not finished has no name
+        pass
+    result = plain(layer, args, kwargs)
+    set_scope(outside)
+    return result
+
+
+cdef str name_of_layer(layer):
+    """The name of a layer's collection, which is that of its attribute; the class where that is only a number."""
+    name = layer.collection.name().rstrip("/").rpartition("/")[2]
+    return f"{type(layer).__name__}.{name}".rstrip(".") if name.isdigit() or not name else name
+
+
+def open_scopes(cls: type):
+    """Let the calls of the instances of a class, which has a method `__call__`, open scopes."""
+    global plain
+    cdef ClassObject* of = <ClassObject*><PyObject*>cls
+    if not isinstance(cls, type):
+        raise TypeError(f"open_scopes: expected a class, got {type(cls).__name__}")
+    if plain == NULL:
+        plain = of.tp_call
+    if of.tp_call == plain:
+        of.tp_call = call

@@ -10,7 +10,9 @@ from libc.string cimport memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport total_of
-from dynet_cy.core.threads cimport HAS_GIL, Number, add_to, follows_dynet, try_acquire_lock
+from dynet_cy.core.threads cimport (
+    ACQUIRE, HAS_GIL, RELEASE, Number, add_to, exchange_number, follows_dynet, set_number, try_acquire_lock,
+)
 from dynet_cy.graph.origin cimport explain
 from dynet_cy.graph.structs cimport (
     COMPUTED, DROPPED, GRAPH_ARENAS, GRAPH_ARRAYS, MOVABLE, NO_BATCH, REVERT_BITS, RUNNING, SENT, Absorbed, Batch,
@@ -30,13 +32,6 @@ from dynet_cy.core.devices import check_device
 # ==== table =======================================================================================
 #
 # All open graphs, by slot, and the memory that they can free.
-
-cdef extern from *:
-    # Of the version of a graph, which is _Atomic.
-    uint64_t atomic_exchange "atomic_exchange_explicit"(uint64_t* p, uint64_t n, int order) nogil
-    void atomic_store "atomic_store_explicit"(uint64_t* p, uint64_t n, int order) nogil
-    int ACQUIRE "memory_order_acquire"
-    int RELEASE "memory_order_release"
 
 cdef Table table
 table.n_slots = 0
@@ -109,13 +104,13 @@ cdef int lock_graph(Graph* g) except -1:
         raise_running()
     see_whole()
     hold(&table, g.slot)
-    used = is_used(&table, g) or atomic_exchange(&g.version, RUNNING, ACQUIRE) == RUNNING
+    used = is_used(&table, g) or exchange_number(&g.version, RUNNING, ACQUIRE) == RUNNING
     let_go(&table, g.slot)
     return raise_running() if used else 0           # another thread was faster
 
 
 cdef void unlock_graph(Graph* g) noexcept nogil:
-    atomic_store(&g.version, g.renewal, RELEASE)
+    set_number(&g.version, g.renewal, RELEASE)
 
 
 # ---- giving back memory --------------------------------------------------------

@@ -3,12 +3,6 @@
 import numpy as np
 import numpy.typing as npt
 
-def table_of(isa: str) -> int:
-    """The address of the kernels of an instruction set, for tests; 0 if this CPU does not have it."""
-
-def bf16() -> int:
-    """The address of the kernels in bfloat16, for tests; 0 if there are none."""
-
 def bf16_missing() -> str:
     """The missing requirement of products in bfloat16; "" if there are kernels for them."""
 
@@ -53,3 +47,24 @@ class HostRandom:
         """The next n numbers, uniform in [0, 1), as float32 array."""
     def normal(self, n: int) -> npt.NDArray[np.float32]:
         """The next n standard normal numbers, as float32 array."""
+
+def optim_states() -> dict[str, int]:
+    """Number of state arrays by optimiser name."""
+
+def conv_work(window: int, outputs: int, images: int, back: bool = False) -> int:
+    """Floats of working memory of a convolution; the window is given by its address."""
+
+def winograd_gains(window: int, outputs: int, images: int) -> bool:
+    """Whether a convolution is computed by Winograd's method."""
+
+def build_flags() -> list[str]:
+    """Flags of the sanitizers, and the level of `DYNET_CY_OPT`, that the extension modules were built with."""
+
+def tables() -> dict[str, dict[str, int]]:
+    """Kernel addresses by name, by instruction set; array members are named like `unary_fwd.tanh`."""
+
+def bf16_kernels() -> dict[str, int]:
+    """Addresses of `pack` and `gemm` in bfloat16, and the rows of their panels; empty where this machine has none."""
+
+def kernels_at(table: int) -> dict[str, int]:
+    """The kernel addresses, by name, of a table at an address."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels: loops over floats for this machine's instruction set, their precision, and random numbers for the host."""
+"""Kernels: loops over floats for this machine's instruction set, their precision and addresses, and random numbers for
+the host."""
 
 import os
 
@@ -17,12 +18,7 @@ from dynet_cy.memory.bridge cimport memory_of
 #
 # Holds the kernel table of this process; other extension modules cimport `K`.
 
-cdef extern from *:
-    """
-    extern void scipy_openblas_set_num_threads(int n);
-    extern const char *scipy_openblas_get_config(void);
-    extern const char *scipy_openblas_get_corename(void);
-    """
+cdef extern:
     void scipy_openblas_set_num_threads(int n)
     const char *scipy_openblas_get_config()
     const char *scipy_openblas_get_corename()
@@ -33,16 +29,6 @@ K = dy_kernels_get(NULL)
 BF16 = dy_bf16_get(&missing)
 # Products are split over threads by the caller, if at all; dy_kernels.sgemm itself is called from several threads.
 scipy_openblas_set_num_threads(1)
-
-
-def table_of(isa: str) -> int:
-    """The address of the kernels of an instruction set, for tests; 0 if this CPU does not have it."""
-    return <size_t>dy_kernels_get(isa.encode())
-
-
-def bf16() -> int:
-    """The address of the kernels in bfloat16, for tests; 0 if there are none."""
-    return <size_t>BF16
 
 
 def bf16_missing() -> str:
@@ -160,9 +146,7 @@ def set_host_position(uint64_t value):
 
 
 cdef extern from *:
-    """
-    static _Thread_local dy_drawing_item dy_item;
-    """
+    "static _Thread_local dy_drawing_item dy_item;"
     DrawingItem item "dy_item"
 
 
@@ -195,3 +179,90 @@ cdef _fill(size_t n, int kind, float p0, float p1):
     if n:
         K.rng[kind](_seed ^ key, HOST_STREAM, draw, 0, n, p0, p1, to)
     return out
+
+
+# ==== addresses ===================================================================================
+#
+# Addresses of the kernels of each instruction set of this CPU, for tests that call them through ctypes.
+#
+# Tests also build further tables, and get the addresses in these.
+
+cdef extern from *:
+    """
+    static const struct { const char *name; size_t offset; } dy_members[] = {
+    #define KERNEL(result, name, arguments) {#name, offsetof(dy_kernels, name)},
+    #include "dynet_cy/kernels.def"
+    #undef KERNEL
+        {NULL, 0}};
+    """
+    cdef struct Member:
+        const char *name
+        size_t offset
+    Member dy_members[]
+
+cdef extern from *:
+    """
+    #ifndef DY_BUILD_FLAGS
+    #define DY_BUILD_FLAGS ""
+    #endif
+    """
+    const char *DY_BUILD_FLAGS
+
+
+cdef address(const void *slot):
+    return <size_t>(<const void *const *>slot)[0]
+
+
+def optim_states() -> dict[str, int]:
+    """Number of state arrays by optimiser name."""
+    return {dy_optim_names[i].decode(): dy_optim_states[i] for i in range(DY_OPTIM_COUNT)}
+
+
+def conv_work(size_t window, size_t outputs, size_t images, bint back=False) -> int:
+    """Floats of working memory of a convolution; the window is given by its address."""
+    cdef const dy_window *w = <const dy_window *>window
+    return dy_conv_work_back(w, outputs, images) if back else dy_conv_work(w, outputs, images)
+
+
+def winograd_gains(size_t window, size_t outputs, size_t images) -> bool:
+    """Whether a convolution is computed by Winograd's method."""
+    return bool(dy_winograd_gains(<const dy_window *>window, outputs, images))
+
+
+def build_flags() -> list[str]:
+    """Flags of the sanitizers, and the level of `DYNET_CY_OPT`, that the extension modules were built with."""
+    return DY_BUILD_FLAGS.decode().split()
+
+
+def tables() -> dict[str, dict[str, int]]:
+    """Kernel addresses by name, by instruction set; array members are named like `unary_fwd.tanh`."""
+    found = {isa: <size_t>dy_kernels_get(isa) for isa in (b"baseline", b"neon", b"avx2", b"avx512")}
+    return {isa.decode(): kernels_at(table) for isa, table in found.items() if table}
+
+
+def bf16_kernels() -> dict[str, int]:
+    """Addresses of `pack` and `gemm` in bfloat16, and the rows of their panels; empty where this machine has none."""
+    return {"pack": address(&BF16.pack), "gemm": address(&BF16.gemm), "panel": BF16.panel} if BF16 != NULL else {}
+
+
+def kernels_at(size_t table) -> dict[str, int]:
+    """The kernel addresses, by name, of a table at an address."""
+    cdef const dy_kernels *t = <const dy_kernels *>table
+    cdef int i = 0
+    names = {}
+    while dy_members[i].name is not NULL:
+        names[dy_members[i].name.decode()] = address(<const char *>t + dy_members[i].offset)
+        i += 1
+    for i in range(DY_UNARY_COUNT):
+        names["unary_fwd." + dy_unary_names[i].decode()] = address(&t.unary_fwd[i])
+        names["unary_bwd." + dy_unary_names[i].decode()] = address(&t.unary_bwd[i])
+    for i in range(DY_BINARY_COUNT):
+        names["binary_fwd." + dy_binary_names[i].decode()] = address(&t.binary_fwd[i])
+        names["binary_bwd_a." + dy_binary_names[i].decode()] = address(&t.binary_bwd_a[i])
+        names["binary_bwd_b." + dy_binary_names[i].decode()] = address(&t.binary_bwd_b[i])
+    for i in range(DY_OPTIM_COUNT):
+        names["optim." + dy_optim_names[i].decode()] = address(&t.optim[i])
+        names["idle." + dy_optim_names[i].decode()] = address(&t.idle[i])
+    for i in range(DY_RNG_COUNT):
+        names["rng." + dy_rng_names[i].decode()] = address(&t.rng[i])
+    return names

@@ -5,7 +5,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport size_of
-from dynet_cy.core.threads cimport Unlocked, acquire_lock, release_lock
+from dynet_cy.core.threads cimport RELEASE, Unlocked, acquire_lock, fence, release_lock
 from dynet_cy.kernels.kernels cimport DY_STILL, K, dy_idle, dy_optim
 from dynet_cy.memory.arena cimport Arena, arena_at
 from dynet_cy.memory.storage cimport MOST_DEFERRED, Lazy, Param, value_changed
@@ -31,10 +31,6 @@ cdef extern from *:
     ctypedef struct Terms "dy_terms":
         float* weights
         float* fades
-
-cdef extern from *:
-    void fence "__atomic_thread_fence"(int order) nogil
-    int RELEASE "__ATOMIC_RELEASE"
 
 cdef enum:
     LEAST = 1 << 12                 # numbers

@@ -4,8 +4,9 @@
 import atexit
 import os
 
+from libc.stdint cimport uint64_t
+
 from dynet_cy.core.engine cimport add_count, add_tunable
-from dynet_cy.core.threads cimport Number
 
 cdef extern from "pool.h" nogil:
     # derived: functions of dy_pool_init, dy_pool_set_threads, dy_pool_threads
@@ -13,10 +14,12 @@ cdef extern from "pool.h" nogil:
     void dy_pool_set_threads(int threads, int cpus)
     int dy_pool_threads()
     # end of functions
-    Number dy_pool_jobs
-    Number dy_pool_far_from
-    Number dy_pool_measurements
-    Number dy_background_runs
+    # derived: variables of dy_pool_jobs, dy_pool_far_from, dy_pool_measurements, dy_background_runs
+    uint64_t dy_pool_jobs
+    uint64_t dy_pool_far_from
+    uint64_t dy_pool_measurements
+    uint64_t dy_background_runs
+    # end of variables
     # derived: functions of dy_pool_stop, dy_pool_end, dy_pool_enter, dy_pool_leave, dy_arithmetic_begin,
     #     dy_arithmetic_end, dy_flush_denormals, bint dy_flushes_denormals, dy_pool_acquire, bint dy_pool_far,
     #     dy_pool_run, bint dy_background_claim, dy_background_offer, bint dy_background_paused, dy_background_pause,

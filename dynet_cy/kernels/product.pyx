@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products of matrices, and long loops, in parts that threads share."""
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint64_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport Packed
+from dynet_cy.core.threads cimport ACQUIRE, RELAXED, RELEASE, atomic_add, atomic_load, atomic_sub
 from dynet_cy.kernels.kernels cimport (
     BF16, DY_COLUMN_STEP, DY_SGEMM_LIBRARY, DY_SGEMM_PANELS, DY_SGEMM_VECTOR, K, dy_bf16_panels, dy_panels, in_bf16,
 )
@@ -24,20 +25,15 @@ from dynet_cy.memory.storage cimport Pack, Panels
 # only where that does not change the results (see kernels.def), so the results
 # are the same on any number of threads.
 
-cdef extern from *:
-    uint32_t atomic_add "__atomic_add_fetch"(uint32_t* p, uint32_t n, int order) nogil
-    uint32_t atomic_sub "__atomic_sub_fetch"(uint32_t* p, uint32_t n, int order) nogil
-    uint32_t atomic_load "__atomic_load_n"(const uint32_t* p, int order) nogil
-    int RELAXED "__ATOMIC_RELAXED"
-    int ACQUIRE "__ATOMIC_ACQUIRE"
-    int RELEASE "__ATOMIC_RELEASE"
-
 cdef extern from "callers.h" nogil:
+    # derived: structs of Caller
     ctypedef struct Caller "dy_caller":
         uint64_t number
         int again
         int narrow
         int n
+        const void* first[16]
+    # end of structs
     # derived: functions of caller_here, bint came_first
     Caller* caller_here "dy_caller_here"()
     bint came_first "dy_came_first"(Caller* c, const Panels* x)

@@ -10,7 +10,7 @@ from posix.stdlib cimport posix_memalign
 from posix.unistd cimport _SC_PAGESIZE, sysconf
 
 from dynet_cy.core.engine cimport add_tunable
-from dynet_cy.core.threads cimport Number
+from dynet_cy.core.threads cimport RELAXED, Number, atomic_add, atomic_load, atomic_store, atomic_sub
 
 from dynet_cy.core.amounts import size_text
 
@@ -36,11 +36,6 @@ cdef extern from "pages.h" nogil:
     void populate "dy_populate"(void* p, size_t bytes)
     void release "dy_release"(void* p, size_t bytes)
     # end of functions
-    size_t atomic_load "__atomic_load_n"(const size_t* p, int order)
-    size_t atomic_add "__atomic_add_fetch"(size_t* p, size_t n, int order)
-    size_t atomic_sub "__atomic_sub_fetch"(size_t* p, size_t n, int order)
-    void atomic_store "__atomic_store_n"(size_t* p, size_t n, int order)
-    int RELAXED "__ATOMIC_RELAXED"
 
 
 cdef extern from "<unistd.h>":

@@ -1,6 +1,7 @@
 """Conversion from and to NumPy arrays, and the addresses of their numbers."""
 
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBUF_WRITE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.memoryview cimport PyMemoryView_FromMemory
 
 from dynet_cy.core.tensor cimport Dim
 
@@ -9,9 +10,6 @@ from dynet_cy.core.tensor cimport Dim
 #
 # NumPy arrays and the addresses of their numbers.  Typed memoryviews do the same, but add a megabyte of C to each
 # module that uses them.
-
-cdef extern from "Python.h":
-    object PyMemoryView_FromMemory(char* memory, Py_ssize_t size, int flags)
 
 
 cdef inline object array_at(void* at, size_t n, object dtype):

@@ -14,9 +14,7 @@ from dynet_cy.core.tensor cimport FLOATS, MOST_ALONG
 # numpy in and out.
 
 cdef extern from *:
-    """
-    static _Thread_local int dy_taking_numbers = 0;
-    """
+    "static _Thread_local int dy_taking_numbers = 0;"
     int dy_taking_numbers
 
 # Bytes that are copied between two checks for signals.

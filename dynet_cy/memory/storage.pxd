@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from dynet_cy.core.mutex cimport pthread_mutex_t
 from dynet_cy.core.tensor cimport Dim
-from dynet_cy.core.threads cimport Flag, Interrupts, Number
+from dynet_cy.core.threads cimport Flag, Interrupts, Number, fenv_t
 from dynet_cy.memory.arena cimport Arena
 
 
@@ -37,11 +37,6 @@ cdef int default_device() noexcept nogil
 #
 # A change that a signal handler has interrupted is finished before anything reads or changes a parameter, a gradient or
 # a state of a trainer: all of these call `see_whole` first.
-
-cdef extern from "<fenv.h>" nogil:
-    ctypedef struct fenv_t:
-        pass
-
 
 cdef class Change:
     cdef fenv_t arithmetic          # floating-point environment of the thread that asked for the change

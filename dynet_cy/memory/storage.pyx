@@ -16,8 +16,8 @@ from dynet_cy.core.mutex cimport (
 )
 from dynet_cy.core.tensor cimport Dim, size_of
 from dynet_cy.core.threads cimport (
-    Flag, Setting, Unlocked, acquire_lock, begin_interrupts, dy_this_thread, raise_interrupt, release_lock,
-    runs_handlers,
+    ACQUIRE, RELAXED, Flag, Setting, Unlocked, acquire_lock, atomic_add, atomic_load, begin_interrupts, dy_this_thread,
+    fegetenv, fesetenv, raise_interrupt, release_lock, runs_handlers,
 )
 from dynet_cy.memory.arena cimport (
     arena_alloc, arena_at, arena_close, arena_lend, arena_open, arena_rewind, arena_trim, check_memory, out_of_memory,
@@ -61,10 +61,6 @@ def set_default_device(int device):
 # ==== changes =====================================================================================
 #
 # Long changes of parameters that appear atomic to every reader.
-
-cdef extern from "<fenv.h>" nogil:
-    int fegetenv(fenv_t* environment)
-    int fesetenv(const fenv_t* environment)
 
 cdef Flag unfinished = False
 
@@ -185,12 +181,6 @@ cdef int run(Interrupts* s, bint asked) except -1:
 # ==== storage =====================================================================================
 #
 # Flat, long-lived storage of parameters.
-
-cdef extern from *:
-    uint32_t atomic_load "__atomic_load_n"(const uint32_t* p, int order) nogil
-    Py_ssize_t atomic_add "__atomic_add_fetch"(Py_ssize_t* p, Py_ssize_t n, int order) nogil
-    int ACQUIRE "__ATOMIC_ACQUIRE"
-    int RELAXED "__ATOMIC_RELAXED"
 
 # Names of parameters by the ids of their entries, for messages.
 parameter_names: dict[int, str] = {}

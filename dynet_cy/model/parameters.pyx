@@ -13,7 +13,7 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport DY_MAX_ND, Call, Dim, dim_with_rows, size_of, total_of
-from dynet_cy.core.threads cimport HAS_GIL, Unlocked, acquire_lock, follows_dynet, release_lock
+from dynet_cy.core.threads cimport HAS_GIL, RELEASE, Unlocked, acquire_lock, fence, follows_dynet, release_lock
 from dynet_cy.graph.expressions cimport ComputationGraph, Expression, dim_of, forget_to_set, owner_of
 from dynet_cy.graph.making cimport apply1x, claim_current, leaf_index, refer, release_current, wrap
 from dynet_cy.graph.structs cimport COMPUTED, SHARED, TRAINABLE, Extra, Graph, Node, items_of, no_extra, nodes_of
@@ -26,7 +26,7 @@ from dynet_cy.memory.bridge cimport array_of, capsule_of, copy_floats, floats_in
 from dynet_cy.memory.storage cimport (
     Param, Plane, Storage, check_change, forget_gradient, keep_read, lend, see_whole, touch, value_changed,
 )
-from dynet_cy.ops.positions cimport function_number, is_position, need_positions, refuse, refused
+from dynet_cy.ops.index cimport function_number, is_position, need_positions, refuse, refused
 from dynet_cy.ops.registry cimport FIRST, UNREAD, Op, Shapes, register
 
 from dynet_cy.core.devices import device_name
@@ -41,10 +41,6 @@ from dynet_cy.ops.registry import DimensionError
 # ==== leaves ======================================================================================
 #
 # Leaves of graphs that belong to parameters: values of parameters, and rows of lookup tables.
-
-cdef extern from *:
-    void fence "__atomic_thread_fence"(int order) nogil
-    int RELEASE "__ATOMIC_RELEASE"
 
 cdef Unlocked settling
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dynet_cy.core.cells import assignment, take_place_of_former
+from dynet_cy.graph.origin import open_scopes
 from dynet_cy.hints.equivalents import Elsewhere, of_arguments
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.collection import (
@@ -28,7 +29,6 @@ from dynet_cy.model.collection import (
     stored,
     take_place,
 )
-from dynet_cy.nn.scopes import open_scopes
 
 __all__: list[str] = []
 

@@ -75,6 +75,8 @@ from dynet_cy.ops.elementwise import (
     square,
     tan,
     tanh,
+    to_float,
+    to_int,
     where,
 )
 from dynet_cy.ops.inputs import (
@@ -93,7 +95,6 @@ from dynet_cy.ops.inputs import (
     zeroes,
     zeros,
 )
-from dynet_cy.ops.integers import to_float, to_int
 from dynet_cy.ops.linalg import affine_transform, dot_product, trace_of_product
 from dynet_cy.ops.losses import (
     binary_log_loss,
@@ -292,6 +293,8 @@ __all__ = [
     "square",
     "tan",
     "tanh",
+    "to_float",
+    "to_int",
     "where",
     # inputs
     "constant",
@@ -308,9 +311,6 @@ __all__ = [
     "vecInput",
     "zeroes",
     "zeros",
-    # integers
-    "to_float",
-    "to_int",
     # linalg
     "affine_transform",
     "dot_product",

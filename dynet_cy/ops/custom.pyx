@@ -16,7 +16,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport DY_ATTRS, Attr, Call, Dim, Tensor, total_of
-from dynet_cy.core.threads cimport Unlocked, acquire_lock, release_lock
+from dynet_cy.core.threads cimport FE_DFL_ENV, Unlocked, acquire_lock, fegetenv, fenv_t, fesetenv, release_lock
 from dynet_cy.graph.table cimport current_graph
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply
@@ -29,18 +29,9 @@ from dynet_cy.ops.cuda_source import source_of
 from dynet_cy.ops.registry import DimensionError, describe
 
 
-cdef extern from "<fenv.h>" nogil:
-    ctypedef struct fenv_t:
-        pass
-    const fenv_t* FE_DFL_ENV
-    int fegetenv(fenv_t* environment)
-    int fesetenv(const fenv_t* environment)
-
 cdef extern from *:
-    """
-    /* The exception of the last call in this thread. */
-    static _Thread_local void *dy_raised_here = NULL;
-    """
+    # The exception of the last call in this thread.
+    "static _Thread_local void *dy_raised_here = NULL;"
     void* raised_here "dy_raised_here"
 
 # Never freed: nodes refer to definitions by number, and their registry entries point to their names.

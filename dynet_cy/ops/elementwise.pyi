@@ -10,6 +10,12 @@ from dynet_cy.graph.expressions import Expression
 
 _Number: TypeAlias = float | np.floating[Any] | np.integer[Any]
 
+def to_float(x: Expression) -> Expression:
+    """Convert integers to floats; numbers beyond 2^24 are rounded."""
+
+def to_int(x: Expression) -> Expression:
+    """Convert floats to integers (int32) without fractions."""
+
 def tanh(x: Expression) -> Expression:
     """Hyperbolic tangent of each element."""
 

@@ -1,22 +1,24 @@
-"""Elementwise functions of one and two arguments, with rows in `include/dynet_cy/*.def`, and sums of many."""
+"""Elementwise functions of one and two arguments, with rows in `include/dynet_cy/*.def`, of floats and of integers, and
+sums of many."""
 
 import numbers
 
 import numpy as np
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport Call, Dim, axis_of, element, same_shape, size_of, total_of
+from dynet_cy.core.tensor cimport INTEGERS, Call, Dim, axis_of, element, same_shape, size_of, total_of
 from dynet_cy.graph.expressions cimport (
     OPERATOR_ADD, OPERATOR_DIV, OPERATOR_GREATER, OPERATOR_GREATER_EQUAL, OPERATOR_LESS, OPERATOR_LESS_EQUAL,
     OPERATOR_MUL, OPERATOR_NEG, OPERATOR_POW, OPERATOR_SUB, Expression, dim_of, number_in, set_operator,
 )
 from dynet_cy.graph.making cimport (
-    add_node, apply, apply1, apply1x, apply2, claim_current, expression, release_current, wrap,
+    add_node, apply, apply1, apply1x, apply2, claim_current, convert_by, expression, release_current, wrap,
 )
 from dynet_cy.graph.origin cimport describe_dim
 from dynet_cy.graph.structs cimport Extra, Graph, no_extra, nodes_of
+from dynet_cy.graph.table cimport Table, graph_at, graph_table, hold, let_go
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_COUNT, DY_UNARY_COUNT, K, DY_BINARY_add, DY_BINARY_div, DY_BINARY_equal, DY_BINARY_less,
     DY_BINARY_less_equal, DY_BINARY_logit_loss, DY_BINARY_max, DY_BINARY_min, DY_BINARY_mul, DY_BINARY_not_equal,
@@ -27,18 +29,14 @@ from dynet_cy.kernels.kernels cimport (
     DY_UNARY_shift, dy_kernels,
 )
 from dynet_cy.kernels.product cimport InRanges, in_ranges
-from dynet_cy.ops.integers cimport (
-    INT_ADD, INT_EQUAL, INT_FLOOR_DIVIDE, INT_LESS, INT_LESS_EQUAL, INT_MAX, INT_MIN, INT_MUL, INT_NOT_EQUAL,
-    INT_REMAINDER, INT_SUB, INTEGER, as_integers, is_integer, of_integers,
-)
 from dynet_cy.ops.linalg cimport MATMUL
 from dynet_cy.ops.registry cimport (
-    ADDS, FIRST, FLAT, MULTIPLIES, UNCHANGED, UNREAD, Backward, Forward, Op, Shapes, broadcast_dim, op_at, register,
-    same_dim,
+    ADDS, ALL, FIRST, FLAT, MULTIPLIES, UNCHANGED, UNREAD, Backward, Forward, Op, Shapes, broadcast_dim, op_at,
+    register, same_dim,
 )
 
 from dynet_cy.graph.structs import carriers, operators
-from dynet_cy.ops.inputs import inputTensor, constant
+from dynet_cy.ops.inputs import constant, inputTensor, input_indices
 from dynet_cy.ops.registry import DimensionError
 
 
@@ -64,6 +62,131 @@ cdef inline bint continues_name(char c) noexcept:
     return c == b"_" or b"a" <= c <= b"z" or b"A" <= c <= b"Z" or b"0" <= c <= b"9"
 
 
+# ==== integers ====================================================================================
+#
+# Integer functions and conversions; their rows are in `include/dynet_cy/integers.def`.
+
+cdef extern from "dynet_cy/integers.h" nogil:
+    const Forward dy_integer_forwards[]
+    # derived: variables of dy_integer_names, dy_integer_results
+    const char* const dy_integer_names[]
+    const uint8_t dy_integer_results[]
+    # end of variables
+    void dy_to_float_forward(const void* c) noexcept
+    void dy_to_int_forward(const void* c) noexcept
+
+
+cdef int integers_dim(const Shapes* s, Dim* y) except -1:
+    """Shapes broadcast as those of floats do."""
+    return same_dim(s, y) if s.n == 1 else broadcast_dim(s, y)
+
+
+cdef int which
+for which in range(DY_INTEGER_COUNT):
+    INTEGER[which] = register(dy_integer_names[which], b"a b", integers_dim, dy_integer_forwards[which], NULL)
+    INTEGER[which].batching = FLAT
+    INTEGER[which].integers = ALL
+    INTEGER[which].result = dy_integer_results[which]
+    INTEGER[which].truth = dy_integer_results[which] != INTEGERS
+    INTEGER[which].no_gradient_because = b"integers have no gradient"
+
+
+# ---- conversions --------------------------------------------------------------------------------
+
+TO_FLOAT = register(b"to_float", b"x", same_dim, <Forward>dy_to_float_forward, NULL)
+TO_FLOAT.integers = ALL
+TO_INT = register(b"to_int", b"x", same_dim, <Forward>dy_to_int_forward, NULL)
+TO_INT.result = INTEGERS
+TO_FLOAT.batching = TO_INT.batching = FLAT
+TO_FLOAT.no_gradient_because = TO_INT.no_gradient_because = b"integers have no gradient"
+convert_by(TO_FLOAT)
+
+
+def to_float(x):
+    """Convert integers to floats; numbers beyond 2^24 are rounded. Floats are returned unchanged.
+
+    Operations on floats do this by themselves to arguments that are integers.
+
+    Args:
+        x: an expression of any shape.
+
+    Example:
+        >>> (dy.to_float(dy.argmax(dy.inputVector([1, 5, 3]))) / 2).value()
+        0.5
+    """
+    return apply1(TO_FLOAT, x) if is_integer(x) else expression(x, "to_float", "x")
+
+
+def to_int(x):
+    """Convert floats to integers (int32) without fractions. Integers are returned unchanged.
+
+    Numbers beyond the range become the least or the greatest integer, and NaN 0. There is no gradient.
+
+    Args:
+        x: an expression of any shape.
+
+    Example:
+        >>> dy.to_int(dy.inputVector([1.5, -2.5])).npvalue()
+        array([ 1, -2], dtype=int32)
+    """
+    return expression(x, "to_int", "x") if is_integer(x) else apply1(TO_INT, x)
+
+
+# ---- for operators --------------------------------------------------------------------------------
+
+cdef Table* table = graph_table()
+
+
+cdef bint is_integer(object x) except -1:
+    return isinstance(x, Expression) and type_of(<Expression>x) == INTEGERS
+
+
+cdef inline uint8_t type_of(Expression x) except? 255:
+    """The type of an expression, as `dim_of` has it, but quicker for a node of a graph that has not changed."""
+    cdef uint8_t found = 255
+    cdef Graph* g
+    hold(table, x.slot)
+    g = graph_at(table, x.slot)
+    if g != NULL and x.version == g.version:
+        found = nodes_of(g)[x.index].dim.type
+    let_go(table, x.slot)
+    return found if found != 255 else dim_of(x).type
+
+
+cdef bint is_whole(object x) except -1:
+    """Whether it is a whole number that int32 holds."""
+    return isinstance(x, (int, np.integer)) and -0x80000000 <= x <= 0x7FFFFFFF
+
+
+cdef object as_integers(object x):
+    """Whole numbers that int32 holds as an expression, but 0, and anything else, as it is."""
+    if isinstance(x, np.ndarray):
+        return input_indices(x) if x.dtype.kind in "iub" else x
+    return input_indices(int(x)) if is_whole(x) and x else x
+
+
+cdef Expression of_integers(int which, object a, object b):
+    cdef Extra extra
+    if is_integer(a):
+        b = as_integers(b) if isinstance(b, np.ndarray) and b.ndim else b
+    elif is_integer(b):
+        a = as_integers(a) if isinstance(a, np.ndarray) and a.ndim else a
+    else:
+        return None
+    if is_integer(a) and is_integer(b):
+        return apply2(INTEGER[which], a, b)
+    extra = no_extra()
+    if is_integer(a) and is_whole(b):
+        extra.attrs[0].u = <uint32_t>CONSTANT_B
+        extra.attrs[1].i = <int32_t>b
+        return apply1x(INTEGER[which], a, &extra)
+    if is_integer(b) and is_whole(a):
+        extra.attrs[0].u = <uint32_t>CONSTANT_A
+        extra.attrs[1].i = <int32_t>a
+        return apply1x(INTEGER[which], b, &extra)
+    return None
+
+
 # ==== unary =======================================================================================
 #
 # Elementwise functions of one argument: one row each in `include/dynet_cy/unary.def`.
@@ -80,7 +203,6 @@ cdef extern from "dynet_cy/unary.h" nogil:
 dy_unary_kernels = K
 dy_unary_in_ranges = in_ranges
 
-cdef int which
 for which in range(DY_UNARY_COUNT):
     UNARY[which] = register(dy_unary_op_names[which], b"x", same_dim, dy_unary_forward[which],
                             dy_unary_backward[which])
@@ -759,15 +881,15 @@ for which in range(DY_BINARY_COUNT):
 BINARY[DY_BINARY_add].role = ADDS
 BINARY[DY_BINARY_add].in_place = UNCHANGED
 BINARY[DY_BINARY_mul].role = MULTIPLIES
-BINARY[DY_BINARY_add].of_integers = INTEGER[<int>INT_ADD]
-BINARY[DY_BINARY_sub].of_integers = INTEGER[<int>INT_SUB]
-BINARY[DY_BINARY_mul].of_integers = INTEGER[<int>INT_MUL]
-BINARY[DY_BINARY_min].of_integers = INTEGER[<int>INT_MIN]
-BINARY[DY_BINARY_max].of_integers = INTEGER[<int>INT_MAX]
-BINARY[DY_BINARY_less].of_integers = INTEGER[<int>INT_LESS]
-BINARY[DY_BINARY_less_equal].of_integers = INTEGER[<int>INT_LESS_EQUAL]
-BINARY[DY_BINARY_equal].of_integers = INTEGER[<int>INT_EQUAL]
-BINARY[DY_BINARY_not_equal].of_integers = INTEGER[<int>INT_NOT_EQUAL]
+BINARY[DY_BINARY_add].of_integers = INTEGER[INT_ADD]
+BINARY[DY_BINARY_sub].of_integers = INTEGER[INT_SUB]
+BINARY[DY_BINARY_mul].of_integers = INTEGER[INT_MUL]
+BINARY[DY_BINARY_min].of_integers = INTEGER[INT_MIN]
+BINARY[DY_BINARY_max].of_integers = INTEGER[INT_MAX]
+BINARY[DY_BINARY_less].of_integers = INTEGER[INT_LESS]
+BINARY[DY_BINARY_less_equal].of_integers = INTEGER[INT_LESS_EQUAL]
+BINARY[DY_BINARY_equal].of_integers = INTEGER[INT_EQUAL]
+BINARY[DY_BINARY_not_equal].of_integers = INTEGER[INT_NOT_EQUAL]
 BINARY[DY_BINARY_where_true].moves = BINARY[DY_BINARY_where_false].moves = FIRST
 
 

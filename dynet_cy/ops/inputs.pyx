@@ -18,7 +18,7 @@ from dynet_cy.graph.structs cimport COMPUTED, Extra, Graph, no_extra, nodes_of
 from dynet_cy.graph.table cimport asked_device
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport copy_floats, dim_from_shape, floats_in, shape_of
-from dynet_cy.ops.positions cimport function_number, is_position, need_positions, refuse, refused
+from dynet_cy.ops.index cimport function_number, is_position, need_positions, refuse, refused
 from dynet_cy.ops.registry cimport FIRST, Op, Shapes, register
 
 from dynet_cy.graph.structs import operators

@@ -22,11 +22,11 @@ from dynet_cy.kernels.kernels cimport (
 )
 from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.elementwise cimport UNARY
+from dynet_cy.ops.index cimport chooser_number, refuse, refuse_number, refused
 from dynet_cy.ops.inputs cimport check_count, is_list, set_index, set_indices
 from dynet_cy.ops.loops cimport (
     Terms, begin_terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms, log_of, logs_of, next_term, terms_work,
 )
-from dynet_cy.ops.positions cimport chooser_number, refuse, refuse_number, refused
 from dynet_cy.ops.registry cimport (
     FLAT, SHARE, UNREAD_ARGUMENTS, UNREAD_RESULT, Backward, DimRule, Forward, Op, Shapes, op_at, register,
 )

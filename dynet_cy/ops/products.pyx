@@ -501,14 +501,9 @@ set_operator(OPERATOR_MATMUL, multiplied)
 #
 # Inverse and determinant of square matrices, from LAPACK's LU factorization.
 
-cdef extern from *:
-    """
-    extern void scipy_sgetrf_(int *m, int *n, float *a, int *lda, int *pivots, int *info);
-    extern void scipy_sgetri_(int *n, float *a, int *lda, int *pivots, float *work, int *lwork, int *info);
-    """
-    void scipy_sgetrf_(int* m, int* n, float* a, int* lda, int* pivots, int* info) nogil
-    void scipy_sgetri_(int* n, float* a, int* lda, int* pivots, float* work, int* lwork,
-                       int* info) nogil
+cdef extern nogil:
+    void scipy_sgetrf_(int* m, int* n, float* a, int* lda, int* pivots, int* info)
+    void scipy_sgetri_(int* n, float* a, int* lda, int* pivots, float* work, int* lwork, int* info)
 
 cdef enum:
     BLOCK = 32                      # LAPACK's block size, in columns

@@ -13,9 +13,9 @@ from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply1x, leaf
 from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K, DY_BINARY_mul, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_normal, DY_RNG_uniform
+from dynet_cy.ops.index cimport chooser_number, refuse, refused
 from dynet_cy.ops.inputs cimport axis_in, dim_with_batch
 from dynet_cy.ops.loops cimport Split, best_of_line, draw, draw_mask, split_at, without
-from dynet_cy.ops.positions cimport chooser_number, refuse, refused
 from dynet_cy.ops.registry cimport UNREAD, Forward, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError

@@ -14,12 +14,12 @@ from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport (
     K, DY_BINARY_mul, DY_UNARY_abs, DY_UNARY_pow_const, DY_UNARY_sqrt, DY_UNARY_square, squares_of,
 )
+from dynet_cy.ops.index cimport chooser_number, refuse, refused
 from dynet_cy.ops.inputs cimport axis_in, is_list, whole
 from dynet_cy.ops.loops cimport (
     ALL_AXES, BATCH_BIT, Split, Sweep, Walk, best_of_line, count_of, is_usual, split_at,
     sum_run, sum_run_backward, sums_of, sweep, sweep_backward, sweep_forward, sweep_work, walk_of, without,
 )
-from dynet_cy.ops.positions cimport chooser_number, refuse, refused
 from dynet_cy.ops.registry cimport (
     UNREAD, UNREAD_RESULT, Backward, Forward, Op, Shapes, register, same_dim,
 )

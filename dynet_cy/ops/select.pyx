@@ -16,12 +16,12 @@ from dynet_cy.graph.structs cimport Extra, Graph, items_of, no_extra, nodes_of
 from dynet_cy.graph.table cimport current_graph
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport shape_of
-from dynet_cy.ops.index cimport ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS, index_op
+from dynet_cy.ops.index cimport (
+    BARRED, ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS, chooser_number, function_number, index_op, need_one,
+    need_positions, refuse, refused,
+)
 from dynet_cy.ops.inputs cimport axis_in, check_count, set_indices, whole, whole_where_possible
 from dynet_cy.ops.loops cimport Split, split_at, without
-from dynet_cy.ops.positions cimport (
-    BARRED, chooser_number, function_number, need_one, need_positions, refuse, refused,
-)
 from dynet_cy.ops.registry cimport ALONE, UNREAD, Op, Shapes, op_at, register, same_dim
 from dynet_cy.ops.shape cimport concatenated
 

@@ -18,12 +18,13 @@ from dynet_cy.kernels.kernels cimport (
 from dynet_cy.kernels.product cimport RangeRun, in_ranges
 from dynet_cy.ops.inputs cimport axis_in, check_count, is_list, set_index, set_indices, whole
 from dynet_cy.ops.loops cimport without
-from dynet_cy.ops.positions cimport function_number, is_position, need_one, need_positions, refuse, refused
 from dynet_cy.ops.registry cimport (
-    FLAT, SECOND, UNREAD_ARGUMENTS, UNREAD_FIRST, UNREAD_RESULT, Backward, DimRule, Forward, Op, Shapes, register,
-    same_dim,
+    FLAT, SECOND, UNREAD_ARGUMENTS, UNREAD_FIRST, UNREAD_RESULT, DimRule, Op, Shapes, register, same_dim,
 )
-from dynet_cy.ops.index cimport ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS
+from dynet_cy.ops.index cimport (
+    ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS, function_number, is_position, need_one, need_positions, refuse,
+    refused,
+)
 from dynet_cy.ops.select cimport one_each, put, taken
 
 from dynet_cy.graph.nodes import expect
@@ -39,14 +40,17 @@ cdef extern from "dynet_cy/line.h" nogil:
     # derived: constants of PAIRS = DY_LINE_PAIRS
     int PAIRS "DY_LINE_PAIRS"
     # end of constants
+    # derived: structs of LineRow
     ctypedef struct LineRow "dy_line_row":
         const char* name
         int result
-        Forward forward
-        Backward backward
-
+        void (*forward)(const Call* c) noexcept nogil
+        void (*backward)(const Call* c, uint32_t i) noexcept nogil
+    # end of structs
+    # derived: variables of dy_line_kernels, dy_line_rows
     const dy_kernels* dy_line_kernels
     const LineRow dy_line_rows[]
+    # end of variables
     # derived: functions of dy_line_work, dy_line_saved
     size_t dy_line_work(const Call* c, int i)
     size_t dy_line_saved(const Call* c)

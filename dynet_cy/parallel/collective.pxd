@@ -3,8 +3,7 @@
 from libc.stdint cimport uint8_t, uint32_t
 
 from dynet_cy.memory.storage cimport Param
-from dynet_cy.train.interfaces cimport Backend, Reducer
-from dynet_cy.train.plan cimport TrainerSettings, Update
+from dynet_cy.train.interfaces cimport Backend, Reducer, TrainerSettings, Update
 
 
 # ==== collective ==================================================================================

@@ -12,7 +12,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
 from dynet_cy.core.tensor cimport size_of
-from dynet_cy.core.threads cimport Unlocked, acquire_lock, now, release_lock
+from dynet_cy.core.threads cimport (
+    RELAXED, Unlocked, acquire_lock, atomic_add, atomic_load, atomic_store, atomic_sub, now, release_lock,
+)
 from dynet_cy.execute.accumulation cimport gradient_hooks
 from dynet_cy.kernels.kernels cimport squares_of
 from dynet_cy.kernels.lazy_rows cimport are_states_behind
@@ -20,8 +22,7 @@ from dynet_cy.memory.bridge cimport array_at, memory_of
 from dynet_cy.memory.storage cimport Param, Plane, Storage, note_gradient
 from dynet_cy.model.parameters cimport _Stored, settle
 from dynet_cy.train.host cimport squared_norm, sum_table
-from dynet_cy.train.interfaces cimport Backend, Reducer
-from dynet_cy.train.plan cimport FROZEN, MOVES, TrainerSettings, Update
+from dynet_cy.train.interfaces cimport FROZEN, MOVES, Backend, Reducer, TrainerSettings, Update
 from dynet_cy.watch.timeline cimport EXCHANGE, begin_span, end_span
 
 from dynet_cy.parallel.communicator import ParallelError
@@ -370,13 +371,6 @@ DEFAULT_BUCKET: int = 1 << 18
 # Nanoseconds between two calls of MPI in backward.
 cdef enum:
     PAUSE = 100000
-
-cdef extern from *:
-    size_t atomic_add "__atomic_add_fetch"(size_t* p, size_t n, int order) nogil
-    size_t atomic_sub "__atomic_sub_fetch"(size_t* p, size_t n, int order) nogil
-    size_t atomic_load "__atomic_load_n"(const size_t* p, int order) nogil
-    void atomic_store "__atomic_store_n"(size_t* p, size_t n, int order) nogil
-    int RELAXED "__ATOMIC_RELAXED"
 
 cdef list listeners = []            # weak references to Overlaps
 cdef Unlocked listeners_lock

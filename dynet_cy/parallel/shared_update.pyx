@@ -21,10 +21,9 @@ from dynet_cy.model.parameters cimport _Stored, settle as settle_factor
 from dynet_cy.parallel.board cimport Board, dy_count_up
 from dynet_cy.parallel.collective cimport CollectiveReducer, Entry, StepHeader, entries_of, header_bytes_of
 from dynet_cy.train.host cimport apply_weight_decay, lock_gradient, step_part, unlock_gradient
-from dynet_cy.train.interfaces cimport Backend, Reducer
-from dynet_cy.train.plan cimport (
-    CATCH_UP, FOREIGN, FROZEN, MOST_SPANS, MOVES, PART, SHARED, STEP, GroupSettings, Plan, Span, States, Update,
-    plan_entry,
+from dynet_cy.train.interfaces cimport (
+    CATCH_UP, FOREIGN, FROZEN, MOST_SPANS, MOVES, PART, SHARED, STEP, Backend, GroupSettings, Plan, Reducer, Span,
+    States, Update, plan_entry,
 )
 
 from dynet_cy.parallel.collective import ADDED_ON_DEVICE

@@ -12,14 +12,10 @@ from libc.math cimport INFINITY
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.engine cimport add_tunable
-from dynet_cy.core.threads cimport Number
+from dynet_cy.core.threads cimport RELAXED, Number, atomic_load
 from dynet_cy.graph.structs cimport GRAPH_ARENAS, SHARED, Assumed, nodes_of, state_of
 from dynet_cy.memory.arena cimport Arena, Memory
 from dynet_cy.memory.storage cimport Param
-
-cdef extern from *:
-    size_t atomic_load "__atomic_load_n"(const size_t* p, int order) nogil
-    int RELAXED "__ATOMIC_RELAXED"
 
 # The multiples at first.
 cdef Number percent_of_values = 150

@@ -1,8 +1,7 @@
 """Updates of parameters on devices, and the device of each parameter."""
 
 from dynet_cy.memory.storage cimport Storage
-from dynet_cy.train.interfaces cimport Backend, TrainerFields
-from dynet_cy.train.plan cimport Outcome, Update
+from dynet_cy.train.interfaces cimport Backend, Outcome, TrainerFields, Update
 
 
 # ==== device ======================================================================================

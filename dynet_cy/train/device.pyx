@@ -14,8 +14,7 @@ from dynet_cy.memory.bridge cimport array_at, memory_of
 from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient, touch
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.train.host cimport HostBackend, lock_gradient, squared_norm, unlock_gradient
-from dynet_cy.train.interfaces cimport Backend, Reducer, TrainerFields
-from dynet_cy.train.plan cimport FROZEN, KEPT, MOVES, Outcome, Plan, Update
+from dynet_cy.train.interfaces cimport FROZEN, KEPT, MOVES, Backend, Outcome, Plan, Reducer, TrainerFields, Update
 
 
 # ==== device ======================================================================================

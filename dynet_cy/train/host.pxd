@@ -1,8 +1,7 @@
 """Updates of parameters on the host, by rules in C and in Python."""
 
 from dynet_cy.memory.storage cimport Param
-from dynet_cy.train.interfaces cimport Backend, Reducer
-from dynet_cy.train.plan cimport GroupSettings, Span, Update
+from dynet_cy.train.interfaces cimport Backend, GroupSettings, Reducer, Span, Update
 
 # Updates of parameters that lie in the memory of the host.
 

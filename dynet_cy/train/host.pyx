@@ -7,6 +7,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
+from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.core.threads cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.kernels.kernels cimport K, squares_of
@@ -15,10 +16,10 @@ from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_at
 from dynet_cy.memory.bridge cimport array_at, memory_of
 from dynet_cy.memory.storage cimport (
-    Change, Param, Plane, Storage, forget_gradient, make_change, pthread_mutex_t, touch, value_changed,
+    Change, Param, Plane, Storage, forget_gradient, make_change, touch, value_changed,
 )
 from dynet_cy.model.parameters cimport _Stored, settle_here
-from dynet_cy.train.plan cimport (
+from dynet_cy.train.interfaces cimport (
     FROZEN, KEPT, LEAST_SCALE, MOST_SPANS, MOST_STATES, MOVES, OWN, PART, STEP, GroupSettings, Outcome, Plan, Span,
     Update, plan_entry,
 )
@@ -34,10 +35,6 @@ from dynet_cy.train.plan cimport (
 # Parameters with fewer numbers are summed over ranks together, since each sum waits for all ranks.
 cdef enum:
     LARGE = 1 << 16
-
-cdef extern from "<pthread.h>" nogil:
-    int pthread_mutex_lock(pthread_mutex_t* m)
-    int pthread_mutex_unlock(pthread_mutex_t* m)
 
 
 cdef void lock_gradient(Param* p) noexcept nogil:

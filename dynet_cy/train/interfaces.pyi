@@ -2,12 +2,24 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from typing_extensions import TypeAlias
+from typing_extensions import Self, TypeAlias
 
+from dynet_cy.memory.storage import Plane
 from dynet_cy.model.collection import ParameterCollection
 from dynet_cy.model.parameters import LookupParameters, Parameters
 
 _AnyParameters: TypeAlias = Parameters | LookupParameters
+
+CONSTANTS: tuple[str, ...]
+
+def check_constants(cls: type) -> list[tuple[int, str]]:
+    """Check that a trainer class has a value for each constant that its rule reads, and for no other."""
+
+class Plan:
+    """An update of parameters and tables, given with the planes of the rule's state."""
+    def __new__(cls, stored: list[Parameters], planes: list[Plane]) -> Self: ...
+    def set(self, roles: list[int], group: list[int], settings: list[dict[str, Any]], skips: bool) -> None:
+        """Set the role and the number of the group of each entry, and the settings of groups, as dicts: for tests."""
 
 class Backend: ...
 

@@ -26,18 +26,15 @@ from dynet_cy.ops.inputs cimport whole
 from dynet_cy.train.device cimport apply_outcome, backend_of, poll_updates, wait_for_updates
 from dynet_cy.train.host cimport HostBackend
 from dynet_cy.train.interfaces cimport (
-    Backend, Reducer, TrainerFields, check_not_scheduled, checked_rate, number, restored_groups, stored_in,
-)
-from dynet_cy.train.plan cimport (
-    FROZEN, KEPT, MOVES, GroupSettings, Outcome, Plan, TrainerSettings, Update, n_states,
+    FROZEN, KEPT, MOVES, Backend, GroupSettings, Outcome, Plan, Reducer, TrainerFields, TrainerSettings, Update,
+    check_not_scheduled, checked_rate, n_states, number, restored_groups, stored_in,
 )
 from dynet_cy.watch.timeline cimport UPDATE, begin_span, end_span
 
 from dynet_cy.hints.equivalents import KnownArguments
 from dynet_cy.model.collection import ParameterCollection
 from dynet_cy.model.whole import as_collection, refused
-from dynet_cy.train.interfaces import ParameterGroup
-from dynet_cy.train.plan import check_constants
+from dynet_cy.train.interfaces import ParameterGroup, check_constants
 from dynet_cy.train.schedules import Pace
 
 

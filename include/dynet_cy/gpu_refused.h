@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An index that kernels have refused, in memory of the host that they can write: see dynet_cy/gpu/refused.pyx. */
+ * An index that kernels have refused, in memory of the host that they can write: see dynet_cy/gpu/driver.pyx. */
 #ifndef DYNET_CY_GPU_REFUSED_H
 #define DYNET_CY_GPU_REFUSED_H
 

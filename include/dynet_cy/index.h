@@ -300,7 +300,7 @@ typedef struct {
     void (*forward)(const dy_call *c);
     void (*backward)(const dy_call *c, uint32_t i);
     size_t (*work)(const dy_call *c, int i);
-    dy_part_of part;
+    size_t (*part)(const dy_call *c, uint32_t i);
 } dy_index_row;
 
 #define INDEX(name, way, source, where, many) \

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dynet_cy.kernels import selftest
+from dynet_cy.kernels import kernels
 
 # Imported by path, because tests/kernels is also named "kernels".
 spec = importlib.util.spec_from_file_location(
@@ -24,7 +24,7 @@ def test_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     monkeypatch.setattr(sys, "argv", ["kernels.py", "--seconds", "1e-4"])
     benchmark.main()
     lines = capsys.readouterr().out.splitlines()
-    isas = list(reversed(selftest.tables()))
+    isas = list(reversed(kernels.tables()))
     rows = [line for line in lines if line.startswith("| `")]
     assert len(rows) == len(benchmark.table()) > 35
     assert all(line.count("(") == len(isas) for line in rows)

@@ -115,7 +115,7 @@ def test_not_even_that_fits(memory_of_device: Callable[[int], None]) -> None:
 
 @pytest.fixture
 def compiled_at_once() -> Iterator[None]:
-    with engine.tuned({"gpu.fused.most_kernels": 256, "gpu.fused.least_saved": 0}):
+    with engine.tuned({"gpu.fusion.most_kernels": 256, "gpu.fusion.least_saved": 0}):
         yield
 
 

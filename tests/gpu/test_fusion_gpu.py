@@ -15,7 +15,7 @@ from arrays import all_close, all_equal
 
 import dynet_cy as dy
 from dynet_cy.core import engine
-from dynet_cy.gpu import compiler, driver, fused
+from dynet_cy.gpu import compiler, driver, fusion
 from dynet_cy.gpu.fused_source import FusedNode, source_of
 from dynet_cy.graph.expressions import set_default_device
 
@@ -27,7 +27,7 @@ COUNT = 5
 
 @pytest.fixture(autouse=True)
 def compiled_at_once() -> Iterator[None]:
-    with engine.tuned({"gpu.fused.most_kernels": 256, "gpu.fused.least_saved": 0, "gpu.graphs.most_graphs": 0}):
+    with engine.tuned({"gpu.fusion.most_kernels": 256, "gpu.fusion.least_saved": 0, "gpu.graphs.most_graphs": 0}):
         yield
 
 
@@ -219,7 +219,7 @@ def run(program: Program, device: str, full: bool = False, ask: bool = False) ->
 
 def apart(program: Program, **how: bool) -> tuple[list[np.ndarray], int]:
     """The same on the device with a launch for each batch."""
-    with engine.tuned({"gpu.fused.most_kernels": 0}):
+    with engine.tuned({"gpu.fusion.most_kernels": 0}):
         return run(program, "GPU:0", **how)
 
 
@@ -237,7 +237,7 @@ def test_the_same_numbers(program: Program, full: bool, ask: bool) -> None:
             np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-7)
         else:
             np.testing.assert_array_equal(x, y)
-    assert not fused.errors()
+    assert not fusion.errors()
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -268,11 +268,11 @@ def test_sizes_are_no_part_of_a_signature() -> None:
         return make
 
     run(program(3), "GPU:0")
-    known = len(fused.describe())
+    known = len(fusion.describe())
     for h in (4, 17, 300):
         actual, _ = run(program(h), "GPU:0")
         all_close(actual, run(program(h), "CPU")[0], rtol=2e-5, atol=1e-6)
-    assert len(fused.describe()) == known
+    assert len(fusion.describe()) == known
 
 
 def test_a_kernel_is_compiled_when_it_would_have_saved_some_launches() -> None:
@@ -280,10 +280,10 @@ def test_a_kernel_is_compiled_when_it_would_have_saved_some_launches() -> None:
         made = [dy.cos(dy.asinh(net.short())) for _ in range(COUNT)]
         return loss_of(made), made
 
-    engine.tune("gpu.fused.least_saved", 3)
+    engine.tune("gpu.fusion.least_saved", 3)
     launches = [run(program, "GPU:0")[1] for _ in range(5)]
     assert launches[0] > launches[-1]
-    mine = [x for x in fused.describe() if "value_asinh" in x["source"] or "slope_asinh" in x["source"]]
+    mine = [x for x in fusion.describe() if "value_asinh" in x["source"] or "slope_asinh" in x["source"]]
     assert len(mine) == 2
     assert all(x["compiled"] and x["saved"] >= 3 for x in mine)
 
@@ -293,13 +293,13 @@ def test_the_number_of_kernels_is_limited() -> None:
         made = [dy.atan(dy.sinh(net.short())) for _ in range(COUNT)]
         return loss_of(made), made
 
-    engine.tune("gpu.fused.most_kernels", 1)
-    known = len(fused.describe())
+    engine.tune("gpu.fusion.most_kernels", 1)
+    known = len(fusion.describe())
     assert known >= 1 or run(cells, "GPU:0")
     run(program, "GPU:0")
-    assert len(fused.describe()) == max(known, 1)
+    assert len(fusion.describe()) == max(known, 1)
     with pytest.raises(ValueError, match="between 0 and 256, not 257"):
-        engine.tune("gpu.fused.most_kernels", 257)
+        engine.tune("gpu.fusion.most_kernels", 257)
 
 
 def test_gradients_are_there_when_backward_runs_twice() -> None:
@@ -349,10 +349,10 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         return loss_of(made), made
 
     desired, _ = run(program, "CPU")
-    monkeypatch.setattr(fused, "text_cubin", refuse)
-    fused.forget_errors()
+    monkeypatch.setattr(fusion, "text_cubin", refuse)
+    fusion.forget_errors()
     actual, _ = run(program, "GPU:0")
     all_close(actual, desired, rtol=1e-5, atol=1e-6)
-    assert fused.errors() == ["there is no nvcc"]
-    fused.forget_errors()
-    assert fused.errors() == []
+    assert fusion.errors() == ["there is no nvcc"]
+    fusion.forget_errors()
+    assert fusion.errors() == []

@@ -12,7 +12,7 @@ import pytest
 from arrays import all_equal
 from emu_kernels import EmuModule, KernelError
 
-from dynet_cy.kernels import selftest
+from dynet_cy.kernels import kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDERS = ["", "reverse", "random:1", "random:2"]
@@ -298,7 +298,7 @@ def test_lazy_rows(order: str, case: str) -> None:
     """Rows get all late updates, with the weight decay and rates that the device chose, except updates that it skipped;
     some rows are updated in between. Reading changes nothing."""
     states, idle, b2 = IDLE[case]
-    rule = list(selftest.optim_states()).index(case.partition(",")[0])
+    rule = list(kernels.optim_states()).index(case.partition(",")[0])
     b1, eps, rows, n = 0.9, 1e-3, 9, 50
     lazy = module("lazy")
     rng = np.random.default_rng(1)

@@ -162,7 +162,7 @@ PROGRAMS: list[Program] = [
 @pytest.fixture(params=[False, True], ids=["apart", "fused"])
 def fuses(request: pytest.FixtureRequest) -> Iterator[bool]:
     """Whether kernels of several ops are compiled at once."""
-    with engine.tuned({"gpu.fused.most_kernels": 256 if request.param else 0, "gpu.fused.least_saved": 0}):
+    with engine.tuned({"gpu.fusion.most_kernels": 256 if request.param else 0, "gpu.fusion.least_saved": 0}):
         yield request.param
 
 

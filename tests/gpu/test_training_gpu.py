@@ -18,7 +18,7 @@ from dynet_cy.gpu import update
 from dynet_cy.gpu.driver import synchronize
 from dynet_cy.graph.expressions import set_autobatching, set_default_device
 from dynet_cy.model.parameters import set_gradient_state
-from dynet_cy.train.plan import Plan
+from dynet_cy.train.interfaces import Plan
 
 # Arguments that differ from the defaults.
 ARGUMENTS: dict[str, dict[str, float]] = {

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dynet_cy.kernels import selftest
+from dynet_cy.kernels import kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = Path(__file__).parent / "native"
@@ -52,7 +52,7 @@ def _command(source: Path, target: Path) -> list[str]:
 
     libraries = [f"-L{blas.get_lib_dir()}", f"-l{blas.get_library()}", f"-Wl,-rpath,{blas.get_lib_dir()}", "-lm"]
     includes = [f"-I{folder}" for folder in HEADERS]
-    return [*compiler(), *FLAGS, *selftest.build_flags(), *includes, str(source), "-o", str(target), *libraries]
+    return [*compiler(), *FLAGS, *kernels.build_flags(), *includes, str(source), "-o", str(target), *libraries]
 
 
 def _library(name: str, folder: Path) -> Path:
@@ -97,11 +97,11 @@ def tables() -> dict[str, dict[str, int]]:
         if process.returncode:
             raise RuntimeError(f"{' '.join(map(str, process.args))}\n{said}")
         made.replace(target)
-    found = selftest.tables()
+    found = kernels.tables()
     for name in names():
         library = ctypes.CDLL(str(_library(name, folder)))
         table = ctypes.addressof(ctypes.c_char.in_dll(library, f"dy_table_{name}"))
-        found[name] = selftest.kernels_at(table)
+        found[name] = kernels.kernels_at(table)
     return found
 
 

@@ -13,7 +13,7 @@ from own_process import run_python
 
 import dynet_cy as dy
 from dynet_cy import config
-from dynet_cy.kernels import kernels, selftest
+from dynet_cy.kernels import kernels
 from dynet_cy.memory import arena
 
 needs_bf16 = pytest.mark.skipif(bool(kernels.bf16_missing()), reason=kernels.bf16_missing())
@@ -49,7 +49,7 @@ def test_the_reference_rounds_to_nearest_even() -> None:
 def as_bf16(t: bool, m: int, n: int, k: int, tb: bool, packed: bool, rng: Any, beta: float) -> tuple[np.ndarray, ...]:
     """A product of random matrices by the kernel, the expected product, and the sums of its terms' magnitudes."""
     P, I, Z, F = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_float  # noqa: E741
-    found = selftest.bf16()
+    found = kernels.bf16_kernels()
     pack = ctypes.CFUNCTYPE(None, I, Z, Z, P, Z, P)(found["pack"])
     gemm = ctypes.CFUNCTYPE(None, P, I, I, Z, Z, Z, P, Z, P, Z, F, P, Z)(found["gemm"])
     a = np.asfortranarray(rng.normal(size=(k, m) if t else (m, k)).astype(np.float32))

@@ -17,10 +17,10 @@ import trainer_reference
 from elementwise import logistic
 
 import dynet_cy as dy
-from dynet_cy.kernels import kernels, product, selftest
+from dynet_cy.kernels import kernels, product
 
 TABLES = tables.tables()
-STATES = selftest.optim_states()
+STATES = kernels.optim_states()
 RULES_FILE = Path(__file__).parents[2] / "include" / "dynet_cy" / "optim.def"
 # For each rule, what several updates with a gradient of zero amount to.
 KINDS = dict(re.findall(r"^OPTIM\((\w+),.*?(DY_[A-Z]+), \{", RULES_FILE.read_text(), re.MULTILINE | re.DOTALL))
@@ -789,7 +789,7 @@ def check_convolution(k: Isa, w: Window, outputs: int, images: int, tolerance: f
     filters = floats(*size, channels, outputs, seed=2)
     unfolded = np.stack([patches(w, x[..., b], 0) for b in range(images)], 2)
     terms = channels * math.prod(size)
-    work, y = Output(selftest.conv_work(at, outputs, images)), Output(*w.out, outputs, images)
+    work, y = Output(kernels.conv_work(at, outputs, images)), Output(*w.out, outputs, images)
     want = np.moveaxis(np.tensordot(unfolded, filters, 3), 2, 3)
     k.conv2d(at, outputs, images, x, filters, None, work.array, y.array)
     close(y.checked() / terms**0.5, want / terms**0.5, tolerance)
@@ -803,7 +803,7 @@ def check_convolution(k: Isa, w: Window, outputs: int, images: int, tolerance: f
         want = np.tensordot(unfolded, np.moveaxis(dy, 3, 2), ((0, 1, 2), (0, 1, 2))) + 0.25 * acc
         close(dfilter.checked() / scale, want / scale, tolerance)
     work.checked()
-    work = Output(selftest.conv_work(at, outputs, images, back=True))
+    work = Output(kernels.conv_work(at, outputs, images, back=True))
     folded = np.tensordot(dy.astype(np.float64), filters, (2, 3))
     want = np.stack([unpatched(w, folded[:, :, b]) for b in range(images)], -1)
     scale = (outputs * math.prod(size)) ** 0.5
@@ -858,7 +858,7 @@ def test_winograd_convolution(k: Isa, shape, size, valid: bool, channels: tuple[
     """Also with channels that do not fill a vector, and images in several parts."""
     w = Window.of(shape, channels[0], size, (1, 1), valid)
     check_convolution(k, w, channels[1], 5, 3e-5)
-    assert selftest.winograd_gains(ctypes.addressof(w), channels[1], 5)
+    assert kernels.winograd_gains(ctypes.addressof(w), channels[1], 5)
 
 
 HALVING = [

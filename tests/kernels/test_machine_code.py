@@ -10,11 +10,11 @@ from collections import Counter
 
 import pytest
 
-from dynet_cy.kernels import kernels, selftest
+from dynet_cy.kernels import kernels
 
 MACHINE = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
 optimized = pytest.mark.skipif(
-    bool(selftest.build_flags()), reason="built with sanitizers or DYNET_CY_OPT: nothing is vectorized"
+    bool(kernels.build_flags()), reason="built with sanitizers or DYNET_CY_OPT: nothing is vectorized"
 )
 
 

@@ -9,7 +9,7 @@ import pytest
 import dynet_cy as dy
 from dynet_cy import nn
 from dynet_cy.graph.nodes import nodes
-from dynet_cy.nn.scopes import open_scopes
+from dynet_cy.graph.origin import open_scopes
 
 
 class Block(nn.Layer):

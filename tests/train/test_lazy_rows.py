@@ -21,7 +21,7 @@ import trainer_reference as reference
 from arrays import all_close, all_equal
 
 import dynet_cy as dy
-from dynet_cy.kernels import selftest
+from dynet_cy.kernels import kernels
 from dynet_cy.model.parameters import deferred_updates
 
 ROWS, SIZE = 1100, 4
@@ -483,7 +483,7 @@ def test_updates_of_small_tables_are_never_deferred() -> None:
 
 
 def test_each_rule_says_what_it_does_without_gradients() -> None:
-    states = selftest.optim_states()
+    states = kernels.optim_states()
     moved = {list(states)[getattr(dy, name)._rule] for name in reference.RULES if name not in STILL}
     assert moved | {"sgd", "adagrad"} == states.keys()
 

@@ -1,4 +1,4 @@
-"""Launchers of kernels that read indices from the graph."""
+"""Launchers of kernels that read indices from the graph, for other families."""
 
 from libc.stdint cimport uint32_t
 
