@@ -43,7 +43,7 @@ def names() -> list[str]:
     """The tables that this machine can compile and run; no "wide" if AVX-512 runs the same code."""
     if not compiler():
         return []
-    found = selftest.tables()
+    found = kernels.tables()
     return ["scalar", *(["wide"] if "avx2" in found and "avx512" not in found else [])]
 
 
