@@ -13,7 +13,7 @@ import random
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Union
+from typing import Any, Protocol, Union
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -32,8 +32,8 @@ from dynet_cy.train import Trainer
 
 __all__ = ["CheckpointWarning", "everywhere", "load_checkpoint", "save_checkpoint", "together"]
 
-if TYPE_CHECKING:  # numpy.random is loaded with its first use
-    Generator = Union[random.Random, np.random.Generator, np.random.RandomState]
+# As texts: numpy.random is loaded with its first use.
+Generator = Union[random.Random, "np.random.Generator", "np.random.RandomState"]
 
 
 class Place(Protocol):
