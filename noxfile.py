@@ -186,27 +186,30 @@ def sanitize(session: nox.Session) -> None:
 
     Fibers too: fibers.pyx tells the sanitizer of each switch, and frames lie on the stack itself. Left out is what can
     find nothing more here than in readme_tests and sdist, where it runs: programs (examples, projects, benchmarks,
-    pages), texts and tables, data, files and web pages, which are all Python, as are layers and pretrained models,
-    whose ops have tests of their own; emulated kernels of GPUs, which are not compiled with sanitizers; second
-    derivatives, made of the ops of tests/ops; what compares with packages that are not installed, the numbers of the
-    same calls that tests/ops/test_ops.py makes (tests/ops: odd, long and large ones, and those that need not be read),
-    what compilers and OpenBLAS make of it (tests/kernels: test_machine_code.py, and test_products.py, whose products
-    test_pool.py cuts too), and how processes are launched, supervised and started again: what they do in C when another
-    one dies is in parallel/test_failures.py.
+    pages), texts and tables, data, files, decoding and web pages, which are all Python, as are layers, functions and
+    pretrained models, whose ops have tests of their own; emulated kernels of GPUs, which are not compiled with
+    sanitizers; second derivatives, made of the ops of tests/ops; what compares with packages that are not installed,
+    the numbers of the same calls that tests/ops/test_ops.py makes (tests/ops: odd, long and large ones, and those that
+    need not be read), what compilers and OpenBLAS make of it (tests/kernels: test_machine_code.py, and
+    test_products.py, whose products test_pool.py cuts too), and how processes are launched, supervised and started
+    again: what they do in C when another one dies is in parallel/test_failures.py.
     """
     plain_only = [
         *("examples", "projects", "benchmarks", "compat", "onnx", "peer", "typing", "loggers", "pretrained", "gpu"),
+        *("decoding", "functions", "test_starting.py", "test_data_environments.py", "graph/test_operators.py"),
         *("test_custom_op_page.py", "test_debugging_page.py", "test_derived.py", "test_docstrings.py", "test_pages.py"),
         *("test_layering.py", "test_platforms.py", "test_project.py", "test_tutorials.py", "test_your_own_data.py"),
-        *("test_cannot_run.py", "hints/test_port.py", "test_starting.py", "hints/test_equivalents.py"),
-        *(f"test_data_{name}.py" for name in ("environments", "layouts", "metrics", "positions", "readers")),
-        *(f"files/test_{name}.py" for name in ("missing", "pickles", "places", "replacing", "written_is_read")),
-        *(f"nn/test_{name}.py" for name in ("columns", "convolution_layers", "image_layers")),
-        *(f"nn/test_{name}.py" for name in ("layer_names", "layer_texts", "norm_epsilon", "word_vectors")),
+        *(f"test_data_{name}.py" for name in ("layouts", "metrics", "positions", "readers")),
+        *(f"files/test_{name}.py" for name in ("missing", "pickles", "places", "replacing", "restoring", "saving")),
+        *(f"files/test_{name}.py" for name in ("textfile", "written_is_read")),
+        *(f"hints/test_{name}.py" for name in ("equivalents", "port", "strictness")),
+        *(f"nn/test_{name}_layers.py" for name in ("attention", "convolution", "image", "transformer")),
+        *(f"nn/test_{name}.py" for name in ("columns", "layer_names", "layer_texts", "norm_epsilon", "word_vectors")),
         *("serving/test_web.py", "derivatives/test_second_order.py", "test_commands.py", "test_silent_mistakes.py"),
         *(f"ops/test_{name}.py" for name in ("ieee", "long_sums", "long_sums_of_ops", "offsets", "unread")),
-        *("kernels/test_machine_code.py", "kernels/test_products.py"),
-        *(f"parallel/test_{name}.py" for name in ("data", "launch", "restarts", "resume")),
+        *("kernels/test_machine_code.py", "kernels/test_products.py", "test_cannot_run.py"),
+        *(f"parallel/test_{name}.py" for name in ("data", "launch", "python_steps", "restarts", "resume")),
+        *("parallel/test_shared_batches.py", "parallel/test_wrap.py"),
     ]
     tree = clone(session, session.name)
     session.chdir(tree)
@@ -264,7 +267,8 @@ def sdist(session: nox.Session) -> None:
         *("kernels", "ops", "derivatives", "gpu", "schedule", "core/test_interrupts.py"),
         *("serving/test_fibers_changes.py", "compat/test_gpu_asked_for.py", "test_soak.py", "test_soak_serving.py"),
         *("projects", "execute", "watch/test_anomaly.py", "compat/test_dynet_rules.py", "files/test_saving.py"),
-        *(f"parallel/test_{name}.py" for name in ("async", "equality", "lazy_in_processes")),
+        *(f"parallel/test_{name}.py" for name in ("async", "equality", "failures", "lazy_in_processes", "restarts")),
+        *("parallel/test_shared_batches.py", "sweeps", "memory", "graph/test_operators.py"),
         *(f"examples/test_{name}.py" for name in ("parallel_examples", "structured_examples", "transformer_writing")),
         *("examples/test_tagger_mnist.py", "examples/test_serving_example.py"),
     ]
