@@ -209,7 +209,8 @@ def sanitize(session: nox.Session) -> None:
         *(f"ops/test_{name}.py" for name in ("ieee", "long_sums", "long_sums_of_ops", "offsets", "unread")),
         *("kernels/test_machine_code.py", "kernels/test_products.py", "test_cannot_run.py"),
         *(f"parallel/test_{name}.py" for name in ("data", "launch", "python_steps", "restarts", "resume")),
-        *("parallel/test_shared_batches.py", "parallel/test_wrap.py"),
+        *(f"parallel/test_{name}.py" for name in ("async", "lazy_in_processes", "shared_batches", "wrap")),
+        "ops/test_side_by_side.py",
     ]
     tree = clone(session, session.name)
     session.chdir(tree)
