@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "axes.h"
+#include "collisions.h"
 #include "kernels.h"
 
 static const dy_kernels *dy_line_kernels;
@@ -37,11 +38,11 @@ enum { DY_LINE_PAIRS, DY_LINE_NUMBERS, DY_LINE_AGAIN };
 #include "line.def"
 #undef LINE
 
-/* What the kernels need across lines: four times the elements of a vector of lines (line.inl). */
+/* What the kernels need across lines: the elements of a vector of lines, and three copies of them if they collide. */
 static size_t dy_line_work(const dy_call *c, int i) {
     dy_split s = dy_split_at(&c->x[0].dim, c->attrs[0].u);
     (void)i;
-    return s.pre > 1 ? 4 * s.len * (s.pre < 16 ? s.pre : 16) : 0;
+    return s.pre > 1 ? (dy_lines_collide(s.len, s.pre) ? 4 : 1) * s.len * (s.pre < 16 ? s.pre : 16) : 0;
 }
 
 static size_t dy_line_saved(const dy_call *c) { return 2 * dy_total(&c->y.dim); }

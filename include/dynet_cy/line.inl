@@ -4,6 +4,8 @@
  * by side, whose elements are n floats apart, each lane of a vector has one, from lane i on: `along` says which, a
  * constant in each of the copies. */
 
+#include "collisions.h"
+
 /* What a line has in y, and in dy: PAIRS have nothing for each element, so that there formulas use x only. */
 enum { DY_N(PAIRS), DY_N(NUMBERS), DY_N(AGAIN) };
 
@@ -82,10 +84,9 @@ enum { DY_N(PAIRS), DY_N(NUMBERS), DY_N(AGAIN) };
 #define TIMES(a, b) (along ? (a) * (b) : DY_N(rounded)((a) * (b)))
 #define EXP_LESS(x, m) (along ? EXP(x - m) : SEL((x - x == C(0.f)) | (x != x), EXP(x - m), C(0.f)))
 
-/* Elements of lines across that are a multiple of 2 KiB apart share a few places of the first-level cache: more of them than
- * a place holds push each other out in each step. A row that reads its results again (AGAIN) is then computed in copies of a
- * vector of lines. Rows that read only x lose by that. */
-#define DY_COLLIDES(result) (DY_N(result) == DY_N(AGAIN) && n % 512 == 0 && length > 8 && length <= 1024)
+/* Lines that collide, of a row that reads its results again (AGAIN), are computed in copies of a vector of lines. Rows that
+ * read only x lose by that. */
+#define DY_IN_COPIES(result) (DY_N(result) == DY_N(AGAIN) && dy_lines_collide(length, n))
 static void DY_N(copy_lines)(size_t length, const float *from, size_t step, float *to, size_t to_step) {
     for (; length; length--, from += step, to += to_step) st(to, ld(from));
 }
@@ -107,7 +108,7 @@ static void DY_N(copy_lines)(size_t length, const float *from, size_t step, floa
                                                               float *work) {   \
         float *own = work + length * DY_W;                                     \
         for (; lines; lines -= n, x += n * length, y += n * (DY_N(result) ? length : 2)) { \
-            if (!DY_COLLIDES(result)) {                                        \
+            if (!DY_IN_COPIES(result)) {                                       \
                 DY_EACH(DY_N(line_##name)(0, whole, i, length, n, x, y, work);); \
                 continue;                                                      \
             }                                                                  \
@@ -124,7 +125,7 @@ static void DY_N(copy_lines)(size_t length, const float *from, size_t step, floa
         size_t size = length * DY_W;                                           \
         float *own_y = work + size, *own_dy = own_y + size, *own_dx = own_dy + size; \
         for (; lines; lines -= n, x += n * length, dx += n * length) {         \
-            if (!DY_COLLIDES(result))                                          \
+            if (!DY_IN_COPIES(result))                                         \
                 DY_EACH(DY_N(line_##name##_bwd)(0, whole, i, length, n, x, y, dy, dx, work, acc);); \
             else for (size_t i = 0; i < n; i += DY_W) {                        \
                 DY_N(copy_lines)(length, y + i, n, own_y, DY_W);               \
