@@ -117,6 +117,7 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targ
         if first != NO_STRETCH:
             for b in range(s.begin, s.end):
                 batches_of(g)[b].planned = batches_of(g)[b].level
+                batches_of(g)[b].donation = 0   # backward in stretches uses no memory of values
                 if batches_of(g)[b].level:
                     batches_of(g)[b].last = UNREAD_AGAIN if is_unread_again(&s, b) else b
             measure_rooms(&s, True)

@@ -38,6 +38,25 @@ def wide(model: dy.ParameterCollection, call: Callable[..., Any]) -> dy.Expressi
     return dy.sum_batches(dy.squared_norm(h))
 
 
+def attention(model: dy.ParameterCollection, call: Callable[..., Any]) -> dy.Expression:
+    """Memories of concatenations: one product reads copies of them, later ones read them where they are."""
+    n = 192
+    W, U, V = model.add_parameters((n, n)), model.add_parameters((n, n)), model.add_parameters((n, 2 * n))
+    losses = []
+    for length in range(10, 50, 4):
+        forth, back = [dy.inputVector(np.sin(np.arange(n)))], [dy.inputVector(np.cos(np.arange(n)))]
+        for _ in range(length):
+            forth.append(dy.tanh(W * forth[-1]))
+            back.append(dy.tanh(U * back[-1]))
+        memory = dy.concatenate_cols([dy.concatenate([x, y]) for x, y in zip(forth, reversed(back))])
+        keys = V * memory
+        h = forth[-1]
+        for _ in range(length):
+            h = V * (memory * dy.softmax(0.02 * dy.transpose(dy.transpose(h) * dy.tanh(keys))))
+            losses.append(dy.squared_norm(h))
+    return dy.esum(losses)
+
+
 def gradients(program: Program, steps: int = 2) -> list[np.ndarray]:
     """The losses and gradients of some steps with the same numbers."""
     found = []
@@ -62,7 +81,7 @@ def taken(program: Program) -> float:
 
 
 @pytest.mark.parametrize("part", [0.8, 0.6, 0.45])
-@pytest.mark.parametrize("program", [long_chain, wide, layers, nested, parts])
+@pytest.mark.parametrize("program", [long_chain, wide, layers, nested, parts, attention])
 def test_less_than_a_program_takes(program, part, strategy):
     """The same losses and gradients."""
     expected = gradients(program)
