@@ -29,7 +29,7 @@ from dynet_cy.execute.walk cimport (
     settle, settle_gradients, uses_in, views_backward,
 )
 from dynet_cy.graph.structs cimport (
-    IN_ANY_ORDER, IN_ORDER, KEEPS_ASKED, KEEPS_FACTORS, LIVE, NEEDS_GRAD, NO_BATCH, ONE, TILES, TRAINABLE, VIEWS,
+    EACH, IN_ANY_ORDER, IN_ORDER, KEEPS_ASKED, KEEPS_FACTORS, LIVE, NEEDS_GRAD, NO_BATCH, ONE, TILES, TRAINABLE, VIEWS,
     Absorbed, Graph, are_joint, args_of, batches_of, claim_memory, free_memory, gradient_of_node, held_of, home_of,
     is_donatable, keep_gradient, keep_held_gradients, lie_over, nodes_of, open_gradients, order_of, state_of,
 )
@@ -542,7 +542,8 @@ cdef uint32_t comes_last(const Walk* w, const Batch* batch, const Op* op, uint32
 cdef bint goes_over_values(const Walk* w, const Batch* batch, const Op* op, const Call* c, uint32_t i) noexcept nogil:
     """Whether the gradients of argument i of a call, which is read in place, may be written over its values.
 
-    These are all values of a batch, which its own backward does not read, nor that of any other batch from now on.
+    These are all values of a batch, which its own backward does not read, nor that of any other batch from now on.  Of a
+    batch that runs as a call for each node, the next node may read them.
     """
     cdef const Graph* g = w.g
     cdef const uint32_t* ids = order_of(g) + batch.first
@@ -550,7 +551,8 @@ cdef bint goes_over_values(const Walk* w, const Batch* batch, const Op* op, cons
     cdef const Node* a = &nodes[args_of(g, &nodes[ids[0]])[i]]
     cdef const Batch* of
     cdef uint32_t j, k
-    if a.batch == NO_BATCH or w.collecting.reader != NULL or not goes_over(op, i):
+    if (a.batch == NO_BATCH or w.collecting.reader != NULL or not goes_over(op, i)
+            or batches_of(g)[w.number].form == EACH):
         return False
     of = &batches_of(g)[a.batch]
     if (of.reader != w.number + 1 or of.dy != NULL or of.y != a.val or of.joint or not is_donatable(of)
