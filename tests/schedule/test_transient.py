@@ -143,6 +143,26 @@ def test_gradients_use_the_memory_of_values_that_were_read(drops: Switch, autoba
     assert less["gradients"] <= whole["gradients"] - saved + CHARGED
 
 
+@pytest.mark.parametrize("autobatching", [0, 1, 2])
+def test_nodes_that_are_called_one_by_one_read_the_same_values(drops: Switch, autobatching: int) -> None:
+    """Scores of several states over one memory, in one batch for two lengths: no gradients may lie over a memory that
+    the next node reads."""
+
+    def script(graph: dy.ComputationGraph, model: Weights) -> Found:
+        losses = []
+        for n in (3, 4):
+            memory = dy.concatenate_cols([dy.tanh(model.sum(model.table[i])) for i in range(n)])
+            h = model.table[n]
+            for _ in range(3):
+                h = dy.tanh(model.sum(h))
+                losses.append(dy.squared_norm(dy.transpose(h) * memory))
+            del memory
+        dy.esum(losses).backward()
+        yield from model.gradients()
+
+    with_and_without(drops, autobatching, script, Weights)
+
+
 @pytest.mark.parametrize("autobatching", [1, 2])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.usefixtures("usual_threads")
