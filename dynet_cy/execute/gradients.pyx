@@ -542,8 +542,8 @@ cdef uint32_t comes_last(const Walk* w, const Batch* batch, const Op* op, uint32
 cdef bint goes_over_values(const Walk* w, const Batch* batch, const Op* op, const Call* c, uint32_t i) noexcept nogil:
     """Whether the gradients of argument i of a call, which is read in place, may be written over its values.
 
-    These are all values of a batch, which its own backward does not read, nor that of any other batch from now on.  Of a
-    batch that runs as a call for each node, the next node may read them.
+    These are all values of a batch, which its own backward does not read, nor that of any other batch from now on.  In
+    a batch that runs as a call for each node, the next node may read them.
     """
     cdef const Graph* g = w.g
     cdef const uint32_t* ids = order_of(g) + batch.first
