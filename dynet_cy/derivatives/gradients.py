@@ -15,10 +15,10 @@ from dynet_cy.functions.arguments import expression as checked
 from dynet_cy.functions.arguments import tensor
 from dynet_cy.graph import cg
 from dynet_cy.graph.expressions import ComputationGraph, Expression
-from dynet_cy.graph.nodes import contents, expression, graph_node, number, path, trained_rows
+from dynet_cy.graph.nodes import contents, device, expression, graph_node, number, path, trained_rows
 from dynet_cy.model import LookupParameters
 from dynet_cy.ops.elementwise import esum
-from dynet_cy.ops.inputs import ones, zeros
+from dynet_cy.ops.inputs import inputTensor, zeros
 from dynet_cy.ops.linalg import dot_product
 from dynet_cy.ops.reduce import sum_batches
 from dynet_cy.ops.registry import DimensionError, describe
@@ -78,7 +78,9 @@ def gradients(loss: Expression, expressions: Expression | Sequence[Expression]) 
     ends = [checked(x, "gradients", f"expressions[{i}]") for i, x in enumerate(given)]
     rows = {number(x): trained_rows(x, loss) for x in ends if isinstance(x, LookupParameters)}
     walk = Walk(cg())
-    found = walk.back(loss, ones(*loss.dim()), [*ends, *(row for of_table in rows.values() for row in of_table)])
+    shape, batch = loss.dim()
+    one_each = inputTensor(np.ones((*shape, batch), np.float32), batched=True, device=device(loss))
+    found = walk.back(loss, one_each, [*ends, *(row for of_table in rows.values() for row in of_table)])
     results = []
     for x in ends:
         parts = [found.get(number(x)), *(at_rows(x, row, found) for row in rows.get(number(x), ()))]
@@ -147,7 +149,7 @@ def listed(values: Any, function: str, name: str) -> list[Any]:
 def part_like(x: Expression, v: Any) -> Expression:
     """The part of a vector that belongs to x."""
     shape, batch = x.dim()
-    part = v if isinstance(v, Expression) else tensor(v, "hessian_vector_product", "a vector")
+    part = v if isinstance(v, Expression) else tensor(v, "hessian_vector_product", "a vector", device(x))
     own = part.dim()[0]
     if own[:-1] == shape and own[-1:] == (batch,):  # an array with the batch as its last axis, or one number
         part = reshape(part, shape, batch)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.graph.nodes import expect
 from dynet_cy.hints.equivalents import of_arguments
-from dynet_cy.ops.inputs import constant, inputTensor, zeros
+from dynet_cy.ops.inputs import inputTensor, zeros
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.select import pick
 from dynet_cy.ops.shape import concatenate_cols, reshape
@@ -49,8 +49,8 @@ def known_arguments(function: Function, place: str = "argument") -> Function:
     return cast(Function, call)
 
 
-def tensor(x: object, function: str, name: str) -> Expression:
-    """An expression as it is; an array, a list or a number as an input."""
+def tensor(x: object, function: str, name: str, device: str = "") -> Expression:
+    """An expression as it is; an array, a list or a number as an input, on the device or where it is first used."""
     if isinstance(x, Expression):
         return x
     if x is None or isinstance(x, (str, bytes, complex)):
@@ -58,7 +58,7 @@ def tensor(x: object, function: str, name: str) -> Expression:
     array = np.asarray(x)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{function}: {name} must be an Expression, a number or an array, not {type(x).__name__}")
-    return inputTensor(array) if array.ndim else constant(1, float(array))
+    return inputTensor(array if array.ndim else array.reshape(1), device=device)
 
 
 def as_input(x: Input, reader: str, argument: str = "x") -> Expression:

@@ -75,6 +75,9 @@ def drawn_again(graph: ComputationGraph, number: int, x: Expression) -> Expressi
 def number(x: Expression) -> int:
     """The number of an expression's node in its graph; see `GraphNode`."""
 
+def device(x: Expression) -> str:
+    """The device of an expression's node, for inputs beside it; "": that of its graph, where all nodes are."""
+
 def is_of(graph: ComputationGraph, x: Expression) -> bool:
     """Whether an expression belongs to a graph."""
 

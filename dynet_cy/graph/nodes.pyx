@@ -14,8 +14,8 @@ from dynet_cy.graph.expressions cimport ComputationGraph, Expression, claimed, o
 from dynet_cy.graph.making cimport add_node, wrap
 from dynet_cy.graph.origin cimport origin_at, scope_at
 from dynet_cy.graph.structs cimport (
-    COMPUTED, DROPPED, NO_BATCH, SHARED, TRAINABLE, Extra, Graph, Node, args_of, is_dropped, items_of, no_extra,
-    nodes_of, origin_of, state_of,
+    COMPUTED, DROPPED, NO_BATCH, SHARED, TRAINABLE, Extra, Graph, Node, args_of, device_of, is_dropped, items_of,
+    no_extra, nodes_of, origin_of, state_of,
 )
 from dynet_cy.graph.table cimport Table, claim, current_graph, graph_table, release
 from dynet_cy.kernels.lazy_rows cimport all_current
@@ -23,6 +23,7 @@ from dynet_cy.memory.bridge cimport array_of, shape_of
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 
+from dynet_cy.core.devices import device_name
 from dynet_cy.graph.structs import carriers, operators, results
 from dynet_cy.memory.storage import parameter_names
 
@@ -370,6 +371,13 @@ def number(Expression x not None) -> int:
     own = owned(x)
     own.graph()
     return own.index
+
+
+def device(Expression x not None) -> str:
+    """The device of an expression's node, for inputs beside it; "": that of its graph, where all nodes are."""
+    own = owned(x)
+    cdef Graph* g = own.graph()
+    return device_name(device_of(g, own.index)) if g.multi_device else ""
 
 
 def is_of(ComputationGraph graph not None, Expression x not None) -> bool:

@@ -48,3 +48,15 @@ def test_several_devices(w: dy.Parameters, device: str) -> None:
     dy.squared_norm(slope).backward()
     np.testing.assert_allclose(w.grad_as_array(), 2 * slope.npvalue() * (12 * np.array([1, 4, 9]) + 2), rtol=1e-5)
     dy.renew_cg()
+
+
+def test_a_loss_on_another_device_than_the_default(device: str) -> None:
+    """What the gradients begin with is where the loss is; so are vectors that are arrays where their expression is."""
+    p = dy.ParameterCollection().parameters_from_numpy(np.array([1.0, 2.0, 3.0]), device=device)
+    dy.renew_cg()
+    loss = dy.sum_elems(dy.cube(p))
+    np.testing.assert_allclose(dy.gradients(loss, p).npvalue(), 3 * np.array([1, 4, 9]))
+    np.testing.assert_allclose(dy.gradients(-dy.pick(dy.square(p), 1), p).npvalue(), [0, -4, 0])
+    for v in (np.array([1.0, 0.0, 1.0]), np.array([[1.0], [0.0], [1.0]])):
+        np.testing.assert_allclose(dy.hessian_vector_product(loss, p, v).npvalue(), [6, 0, 18])
+    dy.renew_cg()
