@@ -24,7 +24,7 @@ from dynet_cy.memory.arena cimport (
     has_room, out_of_memory, set_reclaim, shortages,
 )
 from dynet_cy.memory.storage cimport give_back_panels, see_whole
-from dynet_cy.ops.registry cimport Op
+from dynet_cy.ops.registry cimport Op, op_at
 
 from dynet_cy.core.devices import check_device
 
@@ -607,7 +607,7 @@ cdef int asked_device(object name, str where) except -1:
 cdef int place_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n, const Extra* extra) except -1:
     """The device of a new node: the one that was requested, or that of its arguments.
 
-    Inputs without a device of their own follow the other arguments.
+    Inputs without a device of their own follow the other arguments; so do random numbers that have not been drawn.
     """
     cdef uint8_t* devices
     cdef bint asked = extra != NULL and extra.device
@@ -617,19 +617,23 @@ cdef int place_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n, co
         mix(g)
     devices = <uint8_t*>g.devices.base
     if n == 0 and not asked:
-        return g.device | (MOVABLE if extra != NULL and extra.val != NULL else 0)
+        return g.device | (MOVABLE if op.random or extra != NULL and extra.val != NULL else 0)
     for i in range(n if not asked else 0):
-        if not devices[args[i]] & MOVABLE:
-            if device >= 0 and devices[args[i]] != device:
+        if not is_movable(g, args[i]):
+            if device >= 0 and devices[args[i]] & ~MOVABLE != device:
                 raise ValueError(explain(
                     op, "the arguments are on different devices; to_device brings one to another", args, n, g))
-            device = devices[args[i]]
+            device = devices[args[i]] & ~MOVABLE
     if device < 0:
         device = g.device
     for i in range(n):
-        if devices[args[i]] & MOVABLE:
+        if is_movable(g, args[i]):
             devices[args[i]] = <uint8_t>device
     return extra.device - 1 if asked else device
+
+
+cdef inline bint is_movable(const Graph* g, uint32_t node) noexcept:
+    return g.devices.base[node] & MOVABLE and nodes_of(g)[node].batch == NO_BATCH
 
 
 cdef int mix(Graph* g) except -1:
@@ -647,13 +651,13 @@ cdef int mix(Graph* g) except -1:
 
 
 cdef void let_move(Graph* g) noexcept:
-    """Make inputs that no node uses, and for which no device was requested, movable again."""
+    """Make inputs and random numbers that no node uses, and for which no device was requested, movable again."""
     cdef uint8_t* devices = <uint8_t*>g.devices.base
     cdef Node* x
     cdef uint32_t i, k
     for i in range(g.n_nodes):
         x = &nodes_of(g)[i]
-        if x.nargs == 0 and x.val != NULL and x.batch == NO_BATCH and x.attrs[0].u == 0:
+        if x.nargs == 0 and x.batch == NO_BATCH and (x.val != NULL and x.attrs[0].u == 0 or op_at(x.op).random):
             devices[i] |= <uint8_t>MOVABLE
         for k in range(x.nargs):
             devices[args_of(g, x)[k]] &= <uint8_t>~MOVABLE

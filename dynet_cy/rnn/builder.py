@@ -13,6 +13,8 @@ import numpy.typing as npt
 from dynet_cy.core.cells import settle
 from dynet_cy.functions.arguments import Input
 from dynet_cy.graph import Expression, StaleExpressionError, cg_version
+from dynet_cy.graph.making import to_device
+from dynet_cy.graph.nodes import device
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.model.collection import are_beside, stored, take_place
 from dynet_cy.model.weights import Array
@@ -409,14 +411,15 @@ class _RNNBuilder(LikePyTorch):
     def _masks(self, binding: Binding, batch_size: int) -> Masks:
         """The masks of a step for this batch size, unless `set_dropout_masks` has set another one."""
         batch_size = binding.mask_batch = binding.masks.batch_size or batch_size
-        return binding.masks.of(self._rates, batch_size, self._draw_masks)
+        return binding.masks.of(self._rates, batch_size, lambda n: self._draw_masks(n, binding.exprs))
 
-    def _draw_masks(self, batch_size: int) -> Masks:
+    def _draw_masks(self, batch_size: int, parameters: list[list[Expression]]) -> Masks:
         return [
             tuple(
-                dropout_mask(n, p, batch_size) for n, p in self._mask_shapes(self.hidden_dim if i else self.input_dim)
+                dropout_mask(n, p, batch_size, device(layer[0]))
+                for n, p in self._mask_shapes(self.hidden_dim if i else self.input_dim)
             )
-            for i in range(self.layers)
+            for i, layer in enumerate(parameters)
         ]
 
     # ---- parameters
@@ -554,11 +557,12 @@ def rate(value: float, builder: _RNNBuilder, method: str, argument: str) -> floa
     return number
 
 
-def dropout_mask(n: int, p: float, batch_size: int) -> Expression | None:
-    """0 with probability p, else 1 / (1 - p); None if nothing is to be dropped."""
+def dropout_mask(n: int, p: float, batch_size: int, where: str) -> Expression | None:
+    """0 with probability p, else 1 / (1 - p), on a device if it is named; None if nothing is to be dropped."""
     if p == 0.0:
         return None
-    return random_bernoulli((n,), 1.0 - p, 1.0 if p == 1.0 else 1.0 / (1.0 - p), batch_size)
+    mask = random_bernoulli((n,), 1.0 - p, 1.0 if p == 1.0 else 1.0 / (1.0 - p), batch_size)
+    return mask if where == device(mask) else to_device(mask, where)
 
 
 def is_fresh(e: Expression) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -592,3 +593,56 @@ def test_dropout_draws_the_same_numbers(devices) -> None:
         return dy.to_device(dy.dropout(x, 0.5), "CPU").value()
 
     assert run("GPU:0") == run("CPU")
+
+
+def drop_in_lstm(x: dy.Expression, device: str) -> dy.Expression:
+    set_default_device(1)
+    builder = dy.VanillaLSTMBuilder(1, 4, 4, dy.ParameterCollection())
+    set_default_device(0)
+    builder.set_dropout(0.5)
+    return builder.initial_state().transduce([x, x])[-1]
+
+
+RANDOM: dict[str, Callable[[dy.Expression, str], dy.Expression]] = {
+    "masks of an LSTM": drop_in_lstm,
+    "gumbel_softmax": lambda x, device: dy.gumbel_softmax(x),
+    "first alone": lambda x, device: x + dy.to_device(dy.tanh(dy.random_normal(4)), device),
+}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_random_numbers_go_where_they_are_used_first(device: str, name: str) -> None:
+    """The same numbers as on the CPU."""
+    found = []
+    for where in ("CPU", device):
+        dy.reset_random_seed(3)
+        dy.renew_cg()
+        x = dy.inputVector(np.linspace(-1, 1, 4), device=where)
+        found.append(RANDOM[name](x, where).npvalue() if where != "CPU" or name != "masks of an LSTM" else None)
+    assert found[1].shape == (4,)
+    if found[0] is not None:
+        np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-6)
+
+
+def test_random_numbers_that_have_been_drawn_stay(device: str) -> None:
+    dy.renew_cg()
+    drawn = dy.random_normal(4)
+    x = dy.inputVector(np.zeros(4), device=device)
+    desired = drawn.npvalue()
+    with pytest.raises(ValueError, match="different devices"):
+        x + drawn
+    np.testing.assert_allclose((x + dy.to_device(drawn, device)).npvalue(), desired)
+
+
+def test_memory_of_forward_only_graphs_ends_at_their_top(device: str) -> None:
+    """What lies beyond is filled with NaN on the device if memory is poisoned."""
+    x = np.sin(np.arange(12)).reshape(4, 3)
+    found = []
+    for where, poison in (("CPU", 0), (device, 1)):
+        with engine.tuned({"memory.arena.poisoning": poison}), dy.ComputationGraph(autobatching=1):
+            dy.renew_cg(forward_only=True)
+            e = dy.inputTensor(x, batched=True, device="CPU")
+            both = dy.tanh(dy.concatenate_cols([dy.tanh(dy.tanh(e)), dy.tanh(dy.tanh(e * 2))]))
+            columns = [dy.to_device(dy.pick(both, i, 1), where) for i in range(2)]
+            found.append(dy.sum_batches(dy.sum_elems(dy.esum(columns))).value())
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
