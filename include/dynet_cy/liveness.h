@@ -77,7 +77,8 @@ static inline void *dy_take_hole(dy_array *holes, size_t bytes) {
 
 /* Allocate `bytes` in the smallest hole that fits, else at the top; NULL when full. */
 static inline void *dy_fill_hole(dy_arena *arena, dy_array *holes, size_t bytes) {
-    void *p = dy_take_hole(holes, dy_round_up(bytes, DY_ALIGN));
+    bytes = dy_round_up(bytes, DY_ALIGN);       /* as it is freed: what is in use ends below the top of the arena */
+    void *p = dy_take_hole(holes, bytes);
     return p ? p : dy_arena_alloc(arena, bytes);
 }
 
