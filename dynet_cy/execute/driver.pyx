@@ -3,8 +3,9 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from dynet_cy.execute.gradients cimport begin_at, open_backward, run_backward, run_backward_joined
-from dynet_cy.execute.recompute cimport may_drop, prepare_backward, run_backward_in_stretches
-from dynet_cy.execute.rematerialize cimport bring_back, open_donation, run_plan
+from dynet_cy.execute.rematerialize cimport (
+    bring_back, may_drop, open_donation, prepare_backward, run_backward_in_stretches, run_plan,
+)
 from dynet_cy.execute.walk cimport Walk, walk_on
 from dynet_cy.graph.structs cimport COMPUTED, NO_BATCH, Graph, Node, device_of, engine, nodes_of, state_of
 from dynet_cy.graph.table cimport lock_graph, unlock_graph

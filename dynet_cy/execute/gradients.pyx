@@ -1309,7 +1309,7 @@ cdef inline bint is_looked_at(const Walk* w) noexcept nogil:
     return w.at_once and (profiling or checking)
 
 
-cdef int run_part_back(Walk* w, uint32_t first, uint32_t end, uint32_t depth) noexcept nogil:
+cdef int run_part_back(Walk* w, uint32_t first, uint32_t end, uint32_t purpose) noexcept nogil:
     return run_backward(w, first, end - 1)
 
 

@@ -1,8 +1,16 @@
-"""Passes over plans with transient values, and their computation if the program requests them later."""
+"""Passes over plans with dropped values, which are computed again for backward, and if the program requests them."""
 
 from libc.stdint cimport uint32_t
 
 from dynet_cy.execute.walk cimport Walk
+from dynet_cy.graph.structs cimport Graph
+from dynet_cy.schedule.budget cimport is_limited
+
+
+cdef inline bint may_drop(const Graph* g) noexcept nogil:
+    """Whether values may be dropped that backward reads."""
+    return g.regions.top or g.stretches.top or is_limited(g)
+
 
 # Whether a pass over a plan drops values: then it runs as a whole.
 cdef bint drops_values(const Walk* w) noexcept nogil
@@ -14,3 +22,7 @@ cdef int bring_back(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil
 cdef int rematerialize_needed(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil
 # Before a backward pass: compute donated values again on which the target depends; choose whether it donates values.
 cdef int open_donation(Walk* w, uint32_t target, bint full) noexcept nogil
+# Before backward over the batches up to the last one: fail if parameters have changed that stretches will read again.
+cdef int prepare_backward(Walk* w, uint32_t last) noexcept nogil
+# Compute the gradients of the arguments of batches, the last one first, as `run_backward` does.
+cdef int run_backward_in_stretches(Walk* w, uint32_t last) noexcept nogil

@@ -8,7 +8,7 @@ from dynet_cy.execute.accumulation cimport Addition, Background, Journal
 from dynet_cy.execute.gradient_memory cimport Lending, gradient_for
 from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, EACH, FLATTENED, NO_BATCH, ONE, STACKED, TILES, VIEWS, WANTED, Batch, Draws, Graph, Node,
-    args_of, batches_of, begin_gradients, claim_level, claim_values, items_of, nodes_of, order_of, state_of, value_of,
+    args_of, batches_of, begin_gradients, claim_kept, claim_values, items_of, nodes_of, order_of, state_of, value_of,
 )
 from dynet_cy.memory.arena cimport Arena, arena_alloc
 from dynet_cy.memory.storage cimport Param
@@ -152,8 +152,8 @@ cdef struct Form:
     int (*forward)(Walk* w, Batch* batch, uint32_t n) noexcept nogil        # their results have memory
     int (*backward)(Walk* w, Batch* batch, uint32_t n) noexcept nogil
 
-# Runs batches from `first` to before `end`; `depth` is that of the stretch around them, if values are computed again.
-ctypedef int (*Part)(Walk* w, uint32_t first, uint32_t end, uint32_t depth) noexcept nogil
+# Runs batches from `first` to before `end`; if values are computed again, `purpose` says what for.
+ctypedef int (*Part)(Walk* w, uint32_t first, uint32_t end, uint32_t purpose) noexcept nogil
 
 # The functions that a walk calls.  They return 0, or -1 after a failure, which they store in the walk.
 # Pointers are those that ops on the device get, unless a comment says otherwise.
@@ -194,7 +194,7 @@ cdef struct Device:
     void (*take_apart)(Walk* w, uint32_t n) noexcept nogil
     # Of several devices: call a function for the batches from `first` to before `end`, in parts that run on one device,
     # with a walk over it; the last part first if it goes back.  NULL: it is one device.
-    int (*divide)(Walk* w, uint32_t first, uint32_t end, Part run, uint32_t depth, bint back) noexcept nogil
+    int (*divide)(Walk* w, uint32_t first, uint32_t end, Part run, uint32_t purpose, bint back) noexcept nogil
     # Of one or several devices: the walk over the batches on one device; NULL after a failure.
     Walk* (*on)(Walk* w, int device) noexcept nogil
     # The passes of the device over the next n planned batches; run what is listed.
@@ -390,6 +390,8 @@ cdef inline void set_one(const Graph* g, const Batch* batch, uint32_t j, Batch* 
     one.count = 1
     one.bd = nodes_of(g)[order_of(g)[one.first]].dim.bd
     one.form = ONE
+    one.level = batch.level
+    one.donation = batch.donation
     one.cell = 0
     one.x = NULL
     one.items = NULL
@@ -398,8 +400,8 @@ cdef inline void set_one(const Graph* g, const Batch* batch, uint32_t j, Batch* 
 # ---- forward
 # Run a batch that has run before, in the memory of its values.
 cdef int run_again(Walk* w, Batch* batch, uint32_t n) noexcept nogil
-# After a batch: fill the transient values that no later batch reads with NaN.
-cdef int poison_transient(Walk* w) noexcept nogil
+# After a batch: fill the dropped values that no later batch reads with NaN.
+cdef int poison_dropped(Walk* w) noexcept nogil
 # Compute the next n planned batches at once, and count them as run: -1 after a failure, 1 if time was up.
 cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil
 # Before the next n planned batches run, among which some values do not live as long as the graph: fail if one of them
@@ -427,7 +429,7 @@ cdef inline bint is_too_long(const Batch* batch, uint64_t bd) noexcept nogil:
 
 
 cdef inline float* claim_batch(Graph* g, const Batch* batch) noexcept nogil:
-    return <float*>(claim_level(g, batch) if g.stretches.top or g.has_transient else claim_values(g, batch.bytes))
+    return <float*>(claim_kept(g, batch) if g.has_dropped else claim_values(g, batch.bytes))
 
 
 # The memory to which a batch of views may be copied later; NULL: there is none.

@@ -2,7 +2,7 @@
 
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.math cimport NAN
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.engine cimport add_count, add_tunable
@@ -11,9 +11,9 @@ from dynet_cy.core.threads cimport Number, add_to, begin_interrupts, interrupted
 from dynet_cy.execute.gradient_memory cimport begin_lending
 from dynet_cy.graph.origin cimport explain, made_at
 from dynet_cy.graph.structs cimport (
-    COMPUTED, COPIES, EACH, LIVE, MAY_DONATE, NEEDS_GRAD, NO_BATCH, NO_NODE, SHARED, TILES, TRANSIENT, VIEWS, Batch,
-    Graph, Laid, Node, args_of, batches_of, begin_gradients, gradient_of_node, home_of, is_dropped, join_gradients,
-    nodes_of, order_of, release_arguments, state_of, unclaim_values,
+    COMPUTED, COPIES, EACH, IN_STRETCH, LIVE, MAY_DONATE, NEEDS_GRAD, NO_BATCH, NO_NODE, RESIDENT, SHARED, STRIPPED,
+    TILES, TRANSIENT, VIEWS, Batch, Graph, Laid, Node, args_of, batches_of, begin_gradients, gradient_of_node,
+    home_of, is_dropped, join_gradients, nodes_of, order_of, release_arguments, state_of, unclaim_values,
 )
 from dynet_cy.kernels.kernels cimport random_seed
 from dynet_cy.kernels.product cimport note_caller
@@ -369,7 +369,7 @@ cdef void place_views(Graph* g, const Batch* batch) noexcept nogil:
         a = &nodes[argument_of(g, ids[j])]
         x.val = a.val + view_at(g, x)
         if a.batch != NO_BATCH:
-            batches_of(g)[a.batch].donation &= <uint8_t>~MAY_DONATE
+            batches_of(g)[a.batch].donation &= <uint16_t>~MAY_DONATE
     add_to(&views, batch.count)
 
 
@@ -822,7 +822,8 @@ cdef void copy_parts(const Graph* g, const Node* x, float* to) noexcept nogil:
     cdef const float* part
     cdef uint32_t i
     cdef size_t n
-    if op.needs[CPU].laid == NULL or not op.needs[CPU].laid(&x.dim, x.attrs):
+    if (op.needs[CPU].laid == NULL or not op.needs[CPU].laid(&x.dim, x.attrs)
+            or batches_of(g)[x.batch].donation & STRIPPED):
         return
     for i in range(x.nargs):
         a = &nodes_of(g)[args_of(g, x)[i]]
@@ -1133,13 +1134,13 @@ cdef int run_again(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     return failed
 
 
-cdef int poison_transient(Walk* w) noexcept nogil:
+cdef int poison_dropped(Walk* w) noexcept nogil:
     cdef Graph* g = w.g
     cdef Batch* batch
     cdef uint32_t b
     for b in range(w.first, g.n_batches):
         batch = &batches_of(g)[b]
-        if batch.level == TRANSIENT and batch.last < g.n_batches and batch.live:
+        if batch.level and not batch.donation & RESIDENT and batch.last < g.n_batches and batch.live:
             batch.live = 0
             if w.device.fill(w, place_of(w, batch.y), batch.bytes // sizeof(float), NAN):
                 return -1
@@ -1159,13 +1160,13 @@ cdef int list_planned(Walk* w, uint32_t n) noexcept nogil:
         if batch.form != VIEWS:
             assign_values(g, batch, g.n_batches)
         count_as_run(g)
-        if g.values.poison and g.has_transient and poison_transient(w):
+        if g.values.poison and g.has_dropped and poison_dropped(w):
             return -1
     w.number = NO_BATCH
     return 0
 
 
-cdef int run_part(Walk* w, uint32_t first, uint32_t end, uint32_t depth) noexcept nogil:
+cdef int run_part(Walk* w, uint32_t first, uint32_t end, uint32_t purpose) noexcept nogil:
     return run_planned_at_once(w, end - first)
 
 
@@ -1187,13 +1188,13 @@ cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil:
     while g.n_batches < end:
         batch = &batches_of(g)[g.n_batches]
         together = 1
-        if g.stretches.top or (batch.level == TRANSIENT or batch.donation) and may_pack(w, batch):
+        if batch.donation & IN_STRETCH or (batch.level or batch.donation) and may_pack(w, batch):
             note_caller(caller_of(g, batch), False)
         if batch.form == TILES and not one_by_one:
             together = neighbours(batch, end - g.n_batches)
         if run_one(w, batch) if batch.form == ONE else run_batches(w, batch, together):
             return -1
-        if g.values.poison and g.has_transient and poison_transient(w):
+        if g.values.poison and g.has_dropped and poison_dropped(w):
             return -1
         if interrupted(&w.failure.interrupts, batch.bytes * together):
             return -1

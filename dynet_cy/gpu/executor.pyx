@@ -17,7 +17,7 @@ from dynet_cy.execute.cpu cimport begin_cpu_walk, finish_collected
 from dynet_cy.execute.driver cimport backend, walk_back, walk_forward
 from dynet_cy.execute.gradient_memory cimport close_lending, take_back
 from dynet_cy.execute.gradients cimport contribute
-from dynet_cy.execute.recompute cimport may_drop
+from dynet_cy.execute.rematerialize cimport may_drop
 from dynet_cy.execute.walk cimport Device, Failure, Form, Part, Walk, begin_walk, clear_call, raise_failure, settle
 from dynet_cy.gpu.cells cimport find_cells, take_cells_apart
 from dynet_cy.gpu.commands cimport Pass, begin_pass
@@ -119,18 +119,18 @@ cdef uint32_t begin_of_part(const Graph* g, uint32_t first, uint32_t end) noexce
     return begin
 
 
-cdef int divide(Walk* w, uint32_t first, uint32_t end, Part run, uint32_t depth, bint back) noexcept nogil:
+cdef int divide(Walk* w, uint32_t first, uint32_t end, Part run, uint32_t purpose, bint back) noexcept nogil:
     cdef Devices* s = <Devices*>w
     cdef uint32_t until
     while first < end:
         until = end
         if back:
             end = begin_of_part(w.g, first, end)
-            if run_part(s, end, until, run, depth, True):
+            if run_part(s, end, until, run, purpose, True):
                 return -1
             continue
         until = end_of_part(w.g, first, end)
-        if run_part(s, first, until, run, depth, False):
+        if run_part(s, first, until, run, purpose, False):
             return -1
         first = until
         if first < end and not w.going_back and not (may_drop(w.g) and not w.g.multi_device):
@@ -139,7 +139,7 @@ cdef int divide(Walk* w, uint32_t first, uint32_t end, Part run, uint32_t depth,
     return 0
 
 
-cdef int run_part(Devices* s, uint32_t first, uint32_t end, Part run, uint32_t depth, bint back) noexcept nogil:
+cdef int run_part(Devices* s, uint32_t first, uint32_t end, Part run, uint32_t purpose, bint back) noexcept nogil:
     cdef Walk* w = &s.walk
     cdef Walk* x
     cdef Batch* batch = &batches_of(w.g)[first]
@@ -147,16 +147,16 @@ cdef int run_part(Devices* s, uint32_t first, uint32_t end, Part run, uint32_t d
     if copies(w.g, first):
         if flush(w):
             return -1
-        return copy_gradients(s, batch) if back else run_copies(s, first, run, depth)
+        return copy_gradients(s, batch) if back else run_copies(s, first, run, purpose)
     x = on(w, device)
     if x == NULL:
         return -1
     if device:
         x.device.note_memory(x)                 # that of values which are dropped in this pass, too
-        failed = run(x, first, end, depth)
+        failed = run(x, first, end, purpose)
     else:
         enter_pool()
-        failed = run(x, first, end, depth)
+        failed = run(x, first, end, purpose)
         leave_pool()
         close_lending(x.g, &x.lending)
     return fail_as(w, x) if failed or x.failure.interrupts.raised != NULL and not w.going_back else 0

@@ -17,7 +17,7 @@ from dynet_cy.memory.storage cimport Changes
 cdef extern from "dynet_cy/graph.h" nogil:
     # derived: constants of COMPUTED, WANTED, LIVE, NEEDS_GRAD, TRAINABLE, SHARED, DROPPED, SENT, NO_BATCH, NO_NODE,
     #     REVERT_BITS, RUNNING = DY_GRAPH_RUNNING, ONE, STACKED, FLATTENED, COLUMNS, EACH, PIECES, TILES, VIEWS, COPIES,
-    #     IN_CELL, CELL, IN_FUSION, FUSION, GRAPH_ARENAS, GRAPH_ARRAYS, TRANSIENT, NO_STRETCH, MOVABLE, WHY_HELD,
+    #     IN_CELL, CELL, IN_FUSION, FUSION, GRAPH_ARENAS, GRAPH_ARRAYS, TRANSIENT, MOVABLE, WHY_HELD,
     #     WHY_RESULT, WHY_ONCE, WHY_SMALL, WHY_READ, WHY_REQUESTED, WHY_BESIDE, WHY_VIEW
     int COMPUTED "DY_COMPUTED"
     int WANTED "DY_WANTED"
@@ -47,7 +47,6 @@ cdef extern from "dynet_cy/graph.h" nogil:
     int GRAPH_ARENAS "DY_GRAPH_ARENAS"
     int GRAPH_ARRAYS "DY_GRAPH_ARRAYS"
     int TRANSIENT "DY_TRANSIENT"
-    uint32_t NO_STRETCH "DY_NO_STRETCH"
     int MOVABLE "DY_MOVABLE"
     int WHY_HELD "DY_WHY_HELD"
     int WHY_RESULT "DY_WHY_RESULT"
@@ -99,7 +98,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint8_t planned
         uint8_t joint
         uint8_t keeps
-        uint8_t donation
+        uint16_t donation
         uint8_t why
         uint32_t reader
         uint32_t last
@@ -124,20 +123,17 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t first
         uint32_t end
         uint32_t depth
-        uint32_t before
-        uint32_t next
-        uint32_t child
-        uint32_t last
         uint8_t resident
         size_t scratch
         size_t scratch_end
         Draws draws
 
     ctypedef struct Room "dy_room":
-        char* p
+        char* block
         size_t bytes
+        char* p
         size_t used
-        size_t needed
+        uint8_t begun
 
     ctypedef struct Read "dy_read":
         const Changes* changes
@@ -209,27 +205,32 @@ cdef extern from "dynet_cy/graph.h" nogil:
         void* speculation
         uint32_t early
         uint32_t n_kept
-        uint8_t has_transient
+        uint8_t has_dropped
         uint32_t keeps_for
         uint8_t may_donate
         uint8_t has_donated
         uint8_t donates
         uint32_t spares_for
-        Room rooms[8]
-        uint32_t last_stretch
+        Room room
+        uint8_t is_torn
         uint64_t again_ns
         size_t missing
         Assumed assumed
     # end of structs
 
-    # derived: constants of KEEPS_ASKED, KEEPS_FACTORS, MAY_DONATE, DONATED, SPARED, REMATERIALIZING, FOR_NOW
+    # derived: constants of KEEPS_ASKED, KEEPS_FACTORS, MAY_DONATE, DONATED, SPARED, AGAIN, FOR_NOW, IN_STRETCH, CUT,
+    #     STRIPPED, RESIDENT
     int KEEPS_ASKED "DY_KEEPS_ASKED"
     int KEEPS_FACTORS "DY_KEEPS_FACTORS"
     int MAY_DONATE "DY_MAY_DONATE"
     int DONATED "DY_DONATED"
     int SPARED "DY_SPARED"
-    int REMATERIALIZING "DY_REMATERIALIZING"
+    int AGAIN "DY_AGAIN"
     int FOR_NOW "DY_FOR_NOW"
+    int IN_STRETCH "DY_IN_STRETCH"
+    int CUT "DY_CUT"
+    int STRIPPED "DY_STRIPPED"
+    int RESIDENT "DY_RESIDENT"
     # end of constants
     # derived: constants of MOST_DEPTH
     int MOST_DEPTH "DY_MOST_DEPTH"
@@ -310,12 +311,14 @@ cdef extern from "dynet_cy/gradients.h" nogil:
     # end of structs
 
     # derived: functions of bint take_spare, bint leave_spare, bint open_gradients, bint claim_gradients, claim_memory,
-    #     free_memory, done_with, first_joint, last_joint, gradient_bytes
+    #     claim_again, free_again, free_memory, done_with, first_joint, last_joint, gradient_bytes
     bint take_spare "dy_take_spare"(Batch* batch, Spare* spare)
     bint leave_spare "dy_leave_spare"(const Graph* g, Batch* batch, Spare* spare)
     bint open_gradients "dy_open_gradients"(Graph* g, int whole)
     bint claim_gradients "dy_claim_gradients"(Graph* g, Batch* batch)
     void* claim_memory "dy_claim_memory"(Graph* g, size_t bytes, int lasting)
+    void* claim_again "dy_claim_again"(Graph* g, size_t bytes)
+    void free_again "dy_free_again"(Graph* g, void* p, size_t bytes)
     void free_memory "dy_free_memory"(Graph* g, void* p, size_t bytes)
     Batch* done_with "dy_done_with"(Batch* batch)
     Batch* first_joint "dy_first_joint"(Batch* batch)
@@ -336,8 +339,7 @@ cdef extern from "dynet_cy/gradients.h" nogil:
 
 cdef extern from "dynet_cy/dropping.h" nogil:
     # derived: functions of regions_of = dy_regions, n_regions, stretches_of = dy_stretches, n_stretches,
-    #     bint is_dropped, bint add_region, cut_regions, claim_level, drop_stretch, evict, forget_stretches,
-    #     cut_stretches
+    #     bint is_dropped, bint add_region, cut_regions
     Region* regions_of "dy_regions"(const Graph* g)
     uint32_t n_regions "dy_n_regions"(const Graph* g)
     Stretch* stretches_of "dy_stretches"(const Graph* g)
@@ -345,15 +347,7 @@ cdef extern from "dynet_cy/dropping.h" nogil:
     bint is_dropped "dy_is_dropped"(const Graph* g, uint32_t node)
     bint add_region "dy_add_region"(Graph* g, uint32_t first, uint32_t end)
     void cut_regions "dy_cut_regions"(Graph* g)
-    void* claim_level "dy_claim_level"(Graph* g, const Batch* batch)
-    void drop_stretch "dy_drop_stretch"(Graph* g, uint32_t number)
-    void evict "dy_evict"(Graph* g, uint32_t number)
-    void forget_stretches "dy_forget_stretches"(Graph* g)
-    void cut_stretches "dy_cut_stretches"(Graph* g, uint32_t n_batches, size_t values_top)
     # end of functions
-
-
-cdef extern from "dynet_cy/transient.h" nogil:
     # derived: structs of Hole, Block
     ctypedef struct Hole "dy_hole":
         char* at
@@ -365,11 +359,18 @@ cdef extern from "dynet_cy/transient.h" nogil:
         size_t end
     # end of structs
 
-    # derived: functions of block_bytes, take_in_block, give_to_block, drop_transient
+    # derived: functions of block_bytes, take_in_block, give_to_block, claim_kept, drop_values, strip, end_of_room,
+    #     drop_stretches, forget_stretches, cut_stretches
     size_t block_bytes "dy_block_bytes"(size_t bytes)
     size_t take_in_block "dy_take_in_block"(Block* block, size_t bytes)
     void give_to_block "dy_give_to_block"(Block* block, size_t at, size_t bytes)
-    void drop_transient "dy_drop_transient"(Graph* g, const Batch* batch)
+    void* claim_kept "dy_claim_kept"(Graph* g, const Batch* batch)
+    void drop_values "dy_drop_values"(Graph* g, const Batch* batch)
+    void strip "dy_strip"(Batch* batch)
+    size_t end_of_room "dy_end_of_room"(const Graph* g)
+    void drop_stretches "dy_drop_stretches"(Graph* g)
+    void forget_stretches "dy_forget_stretches"(Graph* g)
+    void cut_stretches "dy_cut_stretches"(Graph* g, uint32_t n_batches, size_t values_top)
     # end of functions
 
 

@@ -31,7 +31,10 @@ _VALUES = {
     "kept": ("kept", "no shorter lifetime was looked for: values are few or small, or the graph drops stretches"),
     "view": ("in B", "a part of the value of batch B, with no memory of its own"),
     "transient": ("until B", "transient: no backward reads it; its memory is free once batch B has run"),
-    "dropped": ("until [A,B]", 'dropped once the stretch of batches A to B has run; "again": then computed again'),
+    "dropped": (
+        "until [A,B]",
+        'dropped within the stretch of batches A to B; "again": and computed again for backward',
+    ),
     "donated": ("free B'", "its memory is donated: once B' has run, gradients use it"),
 }
 _READS = {"back": ("B*", "backward reads the values of batch B, too")}

@@ -13,7 +13,7 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.core.engine cimport add_tunable
 from dynet_cy.core.threads cimport RELAXED, Number, atomic_load
-from dynet_cy.graph.structs cimport GRAPH_ARENAS, SHARED, Assumed, nodes_of, state_of
+from dynet_cy.graph.structs cimport GRAPH_ARENAS, SHARED, Assumed, end_of_room, nodes_of, state_of
 from dynet_cy.memory.arena cimport Arena, Memory
 from dynet_cy.memory.storage cimport Param
 
@@ -64,7 +64,9 @@ cdef double memory_left(const Graph* g) noexcept nogil:
     if not is_limited(g) or g.forward_only or g.immediate:
         return INFINITY
     for i in range(GRAPH_ARENAS):
-        unused += unused_bytes(&g.arenas[i], 0 if &g.arenas[i] == &g.grads else g.arenas[i].top)
+        if &g.arenas[i] != &g.grads:
+            unused += unused_bytes(&g.arenas[i], g.arenas[i].top)
+    unused += unused_bytes(&g.grads, end_of_room(g) if g.room.bytes else 0)     # the next pass begins there
     of_process = SPARE * (left_of(g.memory.around) + unused)
     packed = 0 if g.device else bytes_to_pack(g)
     if packed <= SHARE_PACKED * of_process:
@@ -74,7 +76,7 @@ cdef double memory_left(const Graph* g) noexcept nogil:
 
 
 cdef double memory_to_plan(Graph* g) noexcept nogil:
-    cdef double left = memory_left(g)
+    cdef double left = memory_left(g) + g.room.bytes    # what stays of earlier passes goes if memory is short
     cdef size_t of_column
     cdef uint32_t columns = MOST_COLUMNS
     if left != INFINITY and not g.device:

@@ -12,12 +12,9 @@ cdef enum Ruled:
 
 # Plan the stretches of the next n batches, whose targets are kept, if each batch has one small node, in the order in
 # which nodes were made, and stretches of depth 1 suffice.  `left` is the memory that is left, `bytes` what the values
-# take, and `first` is set to the first stretch.
-cdef Ruled plan_chain(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, double left, size_t bytes,
-                      uint32_t* first) noexcept nogil
+# take.
+cdef Ruled plan_chain(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, double left,
+                      size_t bytes) noexcept nogil
 
-# Append a stretch of batches to those that are planned, after another one of its depth, or NO_STRETCH; returns its
-# number, or NO_STRETCH: there is no memory.
-cdef uint32_t append_stretch(Graph* g, uint32_t first, uint32_t end, uint32_t depth, uint32_t before) noexcept nogil
-# Forget stretches: the array had `top` bytes before, and `last` was the last of depth 1.
-cdef void forget_from(Graph* g, size_t top, uint32_t last) noexcept nogil
+# Append a stretch of batches to those that are planned.  False: there is no memory.
+cdef bint append_stretch(Graph* g, uint32_t first, uint32_t end, uint32_t depth) noexcept nogil

@@ -12,10 +12,7 @@ from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t
 from libc.stdlib cimport qsort
 from libc.string cimport memset
 
-from dynet_cy.graph.structs cimport (
-    NO_STRETCH, ONE, Batch, Graph, Node, Stretch, args_of, batches_of, held_of, n_stretches, nodes_of, order_of,
-    stretches_of,
-)
+from dynet_cy.graph.structs cimport ONE, Batch, Graph, Node, Stretch, args_of, batches_of, held_of, nodes_of, order_of
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind, array_push, array_rewind
 from dynet_cy.schedule.budget cimport bytes_missing, bytes_of, most_values
 from dynet_cy.schedule.facts cimport NONE
@@ -45,15 +42,15 @@ cdef struct Piece:
     bint drops
 
 
-cdef Ruled plan_chain(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, double left, size_t bytes,
-                      uint32_t* first) noexcept nogil:
+cdef Ruled plan_chain(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, double left,
+                      size_t bytes) noexcept nogil:
     cdef size_t top = g.scratch.top
     cdef Ruled found = SEARCHED
     cdef Chain c
     # Fewer bytes than 2^31: so sums are below 2^32.
     if (g.device == 0 and not g.multi_device and LEAST_OF_CHAIN <= bytes < <size_t>1 << 31
             and bytes <= MOST_OF_NODE * <size_t>n_batches and open_chain(&c, g, n_batches, targets, n)):
-        found = plan_pieces(&c, g, left, bytes, first)
+        found = plan_pieces(&c, g, left, bytes)
     arena_rewind(&g.scratch, top)
     return found
 
@@ -116,13 +113,12 @@ cdef void measure_across(Chain* c) noexcept nogil:
     c.usual = sum // c.n + 1
 
 
-cdef Ruled plan_pieces(Chain* c, Graph* g, double left, size_t bytes, uint32_t* first) noexcept nogil:
+cdef Ruled plan_pieces(Chain* c, Graph* g, double left, size_t bytes) noexcept nogil:
     """Divide a chain, and have as many of its parts dropped as memory needs."""
     cdef size_t most = most_values(g, left, bytes, c.gradients), taken
     cdef Piece* pieces
     cdef uint32_t n
     if most == 0:
-        first[0] = NO_STRETCH
         return FITTING
     g.missing = max(g.missing, bytes_missing(g, bytes, most))
     # What the program refers to may be asked for, so as much is left free.
@@ -131,7 +127,7 @@ cdef Ruled plan_pieces(Chain* c, Graph* g, double left, size_t bytes, uint32_t* 
     if pieces == NULL or taken > most:
         return SEARCHED
     keep_some(pieces, n, most - taken)
-    return DROPPED if drop(c, g, pieces, n, first) else SEARCHED
+    return DROPPED if drop(c, g, pieces, n) else SEARCHED
 
 
 cdef Piece* cut(const Chain* c, Graph* g, size_t bytes, uint32_t* n, size_t* taken) noexcept nogil:
@@ -209,51 +205,28 @@ cdef int earlier(const void* a, const void* b) noexcept nogil:
     return -1 if (<const Piece*>a).first < (<const Piece*>b).first else 1
 
 
-cdef bint drop(const Chain* c, Graph* g, const Piece* pieces, uint32_t n, uint32_t* first) noexcept nogil:
+cdef bint drop(const Chain* c, Graph* g, const Piece* pieces, uint32_t n) noexcept nogil:
     """Plan the stretches that are dropped; False: there is no memory."""
     cdef Batch* batches = batches_of(g) + g.n_batches
-    cdef size_t top = g.stretches.top, needed = 0
-    cdef uint32_t i, b, number, last = g.last_stretch
-    cdef bint inside
-    first[0] = NO_STRETCH
+    cdef size_t top = g.stretches.top
+    cdef uint32_t i, b
     for i in range(n):
-        if pieces[i].drops:
-            number = append_stretch(g, g.n_batches + pieces[i].first, g.n_batches + pieces[i].end, 1, g.last_stretch)
-            if number == NO_STRETCH:
-                forget_from(g, top, last)
-                return False
-            g.last_stretch = number
-            first[0] = min(first[0], number)
-            needed = max(needed, room_of(&pieces[i]))
+        if pieces[i].drops and not append_stretch(g, g.n_batches + pieces[i].first, g.n_batches + pieces[i].end, 1):
+            array_rewind(&g.stretches, top)
+            return False
     for i in range(n):
         for b in range(pieces[i].first, pieces[i].end):
-            inside = pieces[i].drops and c.links[b].last < pieces[i].end
-            batches[b].level = batches[b].planned = inside
-            if inside:
-                batches[b].last = g.n_batches + b
-    g.rooms[0].needed = max(g.rooms[0].needed, needed)
+            batches[b].level = pieces[i].drops and c.links[b].last < pieces[i].end
+            batches[b].last = g.n_batches + c.links[b].last
     return True
 
 
-cdef uint32_t append_stretch(Graph* g, uint32_t first, uint32_t end, uint32_t depth, uint32_t before) noexcept nogil:
+cdef bint append_stretch(Graph* g, uint32_t first, uint32_t end, uint32_t depth) noexcept nogil:
     cdef Stretch* x = <Stretch*>array_push(&g.stretches, sizeof(Stretch))
-    cdef uint32_t number
     if x == NULL:
-        return NO_STRETCH
-    number = n_stretches(g) - 1
+        return False
     memset(x, 0, sizeof(Stretch))
     x.first = first
     x.end = end
     x.depth = depth
-    x.before = before
-    x.next = x.child = x.last = NO_STRETCH
-    if before != NO_STRETCH:
-        stretches_of(g)[before].next = number
-    return number
-
-
-cdef void forget_from(Graph* g, size_t top, uint32_t last) noexcept nogil:
-    array_rewind(&g.stretches, top)
-    g.last_stretch = last
-    if last != NO_STRETCH:
-        stretches_of(g)[last].next = NO_STRETCH
+    return True

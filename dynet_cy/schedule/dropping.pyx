@@ -21,18 +21,18 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Dim, size_of, total_of
 from dynet_cy.graph.structs cimport (
-    MOST_DEPTH, NO_STRETCH, TILES, VIEWS, Batch, Graph, Node, Region, Stretch, args_of, batches_of, held_of, n_regions,
-    n_stretches, nodes_of, order_of, regions_of, stretches_of,
+    COPIES, CUT, IN_STRETCH, MOST_DEPTH, RESIDENT, TILES, TRANSIENT, VIEWS, Batch, Graph, Node, Region, Stretch,
+    args_of, batches_of, block_bytes, held_of, n_regions, n_stretches, nodes_of, order_of, regions_of, stretches_of,
 )
-from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
-from dynet_cy.ops.registry cimport CPU, PRODUCT, SHARE, Op, op_at, reads, rule_of
+from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_rewind
+from dynet_cy.ops.registry cimport CPU, PRODUCT, SHARE, Op, op_at, rule_of
 from dynet_cy.schedule.budget cimport (
     ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_missing, bytes_of, memory_to_plan, most_values,
 )
-from dynet_cy.schedule.chains cimport SEARCHED, append_stretch, forget_from, plan_chain
+from dynet_cy.schedule.chains cimport SEARCHED, append_stretch, plan_chain
 from dynet_cy.schedule.dividing cimport Undivided, divide, keep_undivided
 from dynet_cy.schedule.facts cimport NONE, PlanFacts, batch_of, open_facts
-from dynet_cy.schedule.transient cimport find_kept, lay_out_transient, open_transient
+from dynet_cy.schedule.transient cimport Places, find_kept, lay_out_dropped
 
 cdef enum:
     LEAST_TO_CUT = 1 << 12          # bytes; less is one stretch
@@ -54,12 +54,11 @@ cdef struct Search:
     size_t largest                  # bytes of a stretch; 0: as large as is best for memory
     bint limited                    # there is a limit on memory
     bint all                        # they may be dropped, whether they are in regions or not
-    size_t before                   # the stretches of earlier plans: their bytes, and the last of them
-    uint32_t last_before
+    uint32_t before                 # how many stretches earlier plans have
     uint32_t* around                # by region: the region around it, or NONE
     uint32_t* depth                 # by region: 1, or one more than that of the region around it
     uint32_t* region                # by position in the plan: the innermost region of a node, or NONE; NULL: no regions
-    uint32_t* within                # by batch: the innermost stretch of it, or NO_STRETCH
+    uint32_t* within                # by batch: the innermost stretch of it, or NONE
     uint32_t deepest                # depth of the regions of planned nodes
     size_t* bytes                   # by batch
     uint32_t* reads                 # by batch: where the batches that it reads begin in `read`, and their end
@@ -85,48 +84,63 @@ cdef struct Choice:
     bint drops
 
 
-cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
-                             bint* transient) noexcept nogil:
-    cdef size_t top = g.scratch.top, bytes, most, block, kept = 0
+cdef bint plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
+                         Places* places) noexcept nogil:
+    cdef size_t top = g.scratch.top
+    cdef uint32_t before = n_stretches(g), b
+    cdef uint8_t* kept = NULL
+    cdef bint found
+    find_plan(g, n_batches, targets, n, most_along, &kept)
+    found = n_stretches(g) > before
+    if found and not lay_out_plan(g, n_batches[0], before, kept, places):
+        found = False
+        array_rewind(&g.stretches, before * sizeof(Stretch))
+        for b in range(n_batches[0]):
+            batches_of(g)[g.n_batches + b].level = batches_of(g)[g.n_batches + b].planned = 0
+    arena_rewind(&g.scratch, top)
+    return found
+
+
+cdef void find_plan(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
+                    uint8_t** kept) noexcept nogil:
+    """Append the stretches that are needed, and set the levels of batches.
+
+    Args:
+        kept: set to whether the values of each batch outside stretches are not transient, in the scratch arena; NULL:
+            none is.
+    """
+    cdef size_t bytes = 0, most, missing = 0
     cdef double left = memory_to_plan(g)
-    cdef uint32_t b, first = NO_STRETCH
     cdef Search s
-    transient[0] = False
     memset(&s, 0, sizeof(Search))
     s.g = g
     s.limited = left != INFINITY
     s.most_along = most_along
-    s.before = g.stretches.top
-    s.last_before = g.last_stretch
+    s.before = n_stretches(g)
     begin_search(&s, n_batches[0])
     g.assumed.kept = ENOUGH
-    bytes = 0 if left == INFINITY else bytes_of_plan(&s)
+    if s.limited:
+        bytes = bytes_of_plan(&s)
     most = most_values(g, left, bytes, bytes)      # gradients take no more at a time
     if (most and g.regions.top == 0 and most_along == 0
-            and plan_chain(g, n_batches[0], targets, n, left, bytes, &first) != SEARCHED):
-        return first
-    if (g.regions.top or most) and open_search(&s, targets, n):
-        most = most_values(g, left, bytes, s.gradients)
-        if most:
-            g.missing = max(g.missing, bytes_missing(g, bytes, most))
-        first = drop_regions(&s) if most == 0 else drop_enough(&s, left, &kept)
-        if kept and not g.assumed.divides:      # it may fit all the same, and batches of fewer nodes take longer
-            g.assumed.kept = LEAST_UNDIVIDED
-        elif kept:
-            first = drop_divided(&s, left, kept, n_batches, targets, n)
-        if first != NO_STRETCH:
-            for b in range(s.begin, s.end):
-                batches_of(g)[b].planned = batches_of(g)[b].level
-                batches_of(g)[b].donation = 0   # backward in stretches uses no memory of values
-                if batches_of(g)[b].level:
-                    batches_of(g)[b].last = UNREAD_AGAIN if is_unread_again(&s, b) else b
-            measure_rooms(&s, True)
-            keep_inside(&s)
-            transient[0] = lay_out_transient(g, n_batches[0], s.kept, &block)
-    arena_rewind(&g.scratch, top)
-    if transient[0]:
-        open_transient(g, n_batches[0], block)
-    return first
+            and plan_chain(g, n_batches[0], targets, n, left, bytes) != SEARCHED):
+        return
+    if not (g.regions.top or most) or not open_search(&s, targets, n):
+        return
+    most = most_values(g, left, bytes, s.gradients)
+    if most:
+        g.missing = max(g.missing, bytes_missing(g, bytes, most))
+        drop_enough(&s, left, &missing)
+    else:
+        drop_regions(&s)
+    if missing and not g.assumed.divides:       # it may fit all the same, and batches of fewer nodes take longer
+        g.assumed.kept = LEAST_UNDIVIDED
+    elif missing:
+        drop_divided(&s, left, missing, n_batches, targets, n)
+    if n_stretches(g) > s.before:
+        keep_inside(&s)
+        read_through_views(&s)
+        kept[0] = s.kept
 
 
 cdef bint fits(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t bytes,
@@ -196,21 +210,20 @@ cdef bint is_held(const Search* s, uint32_t b) noexcept nogil:
     return False
 
 
-cdef uint32_t drop_regions(Search* s) noexcept nogil:
-    """Plan the stretches of regions; the first of them, or NO_STRETCH."""
-    cdef uint32_t first = NO_STRETCH
+cdef bint drop_regions(Search* s) noexcept nogil:
+    """Plan the stretches of regions.  False: there are none."""
     if s.deepest == 0:
-        return NO_STRETCH
-    if not find_stretches(s, s.begin, s.end, 1, NO_STRETCH, &first):
+        return False
+    if not find_stretches(s, s.begin, s.end, 1, NONE):
         undo(s)
-        return NO_STRETCH
+        return False
     set_levels(s)
-    return first
+    return n_stretches(s.g) > s.before
 
 
 cdef void forget_stretches(Search* s) noexcept nogil:
     """Forget the stretches that were planned, but not the levels of batches."""
-    forget_from(s.g, s.before, s.last_before)
+    array_rewind(&s.g.stretches, s.before * sizeof(Stretch))
 
 
 cdef void undo(Search* s) noexcept nogil:
@@ -220,7 +233,7 @@ cdef void undo(Search* s) noexcept nogil:
         batches_of(s.g)[b].level = 0
 
 
-cdef uint32_t drop_enough(Search* s, double left, size_t* kept) noexcept nogil:
+cdef void drop_enough(Search* s, double left, size_t* kept) noexcept nogil:
     """Plan as many stretches as needed so that backward fits into what is left: those that take least time again for
     what they free.
 
@@ -231,40 +244,39 @@ cdef uint32_t drop_enough(Search* s, double left, size_t* kept) noexcept nogil:
         kept: set to the bytes of values that are kept at a time, if that is still too much; else to 0.
     """
     cdef size_t bytes, most
-    cdef uint32_t depth, first, best = 1
+    cdef uint32_t depth, best = 1
+    cdef bint found
     # What the program refers to may be asked for, so as much is left free.
     most = max(most_values(s.g, left - s.held, SIZE_MAX, s.gradients), <size_t>1)
     kept[0] = SIZE_MAX
     for depth in range(1, MOST_DEPTH + 1):
-        first = drop_all(s, depth)
-        bytes = measure_rooms(s, False)
-        if first != NO_STRETCH and bytes <= most:
+        found = drop_all(s, depth)
+        bytes = bytes_at_a_time(s)
+        if found and bytes <= most:
             kept[0] = 0
-            return drop_quickest(s, first, most, bytes) if depth == 1 else first
+            if depth == 1:
+                drop_quickest(s, most, bytes)
+            return
         if bytes < kept[0]:
             kept[0] = bytes
             best = depth
         elif depth > 1:
             break                               # going deeper gains nothing more
     s.g.assumed.kept = LEAST
-    return drop_all(s, best)
+    drop_all(s, best)
 
 
-cdef uint32_t drop_quickest(Search* s, uint32_t first, size_t most, size_t bytes) noexcept nogil:
+cdef void drop_quickest(Search* s, size_t most, size_t bytes) noexcept nogil:
     """Keep the stretches that take the longest time again for the bytes that they free; all of them are of depth 1.
 
     Shorter stretches need a smaller room, so that fewer of them may suffice: these are tried too.  Without this choice,
     sequence to sequence within a half of its memory takes 1.19 times the time.
 
     Args:
-        first: the first of them.
         most: the bytes that values may take.
         bytes: those that they take with all stretches, which is not more.
-
-    Returns:
-        The first stretch that remains.
     """
-    cdef size_t top = s.g.scratch.top, largest = largest_stretch(s, first)
+    cdef size_t top = s.g.scratch.top, largest = largest_stretch(s)
     cdef uint32_t halvings, best = 0
     cdef double cost, least
     cdef bint one_by_one = is_worth_choosing(s)
@@ -272,35 +284,33 @@ cdef uint32_t drop_quickest(Search* s, uint32_t first, size_t most, size_t bytes
     cdef Choice* choices
     if one_by_one:
         note_costs(s)
-    choices = choose(s, first, one_by_one, most - bytes, &least, &n)
-    if choices == NULL:
-        s.cost = NULL
-        return first
-    if not one_by_one:
-        first = drop_chosen(s, choices, n)
+    choices = choose(s, one_by_one, most - bytes, &least, &n)
+    if choices == NULL or not one_by_one:
+        if choices != NULL:
+            drop_chosen(s, choices, n)
         arena_rewind(&s.g.scratch, top)
-        return first
+        s.cost = NULL
+        return
     for halvings in range(1, HALVINGS + 1):
         s.largest = largest >> halvings
-        first = drop_all(s, 1)
-        bytes = measure_rooms(s, False)
+        drop_all(s, 1)
+        bytes = bytes_at_a_time(s)
         if bytes > most:
             break
-        choices = choose(s, first, one_by_one, most - bytes, &cost, &n)
+        choices = choose(s, one_by_one, most - bytes, &cost, &n)
         if choices == NULL:
             break
         if cost < least:
             least = cost
             best = halvings
     s.largest = largest >> best if best else 0
-    first = drop_all(s, 1)
-    choices = choose(s, first, one_by_one, most - measure_rooms(s, False), &cost, &n)
+    drop_all(s, 1)
+    choices = choose(s, one_by_one, most - bytes_at_a_time(s), &cost, &n)
     if choices != NULL:
-        first = keep_batches(s, first, choices, n)
+        keep_batches(s, choices, n)
     s.largest = 0
     s.cost = NULL
     arena_rewind(&s.g.scratch, top)
-    return first
 
 
 cdef void note_costs(Search* s) noexcept nogil:
@@ -320,11 +330,11 @@ cdef bint is_worth_choosing(const Search* s) noexcept nogil:
     return total_bytes(s) > LEAST_OF_NODE * <size_t>s.facts.span
 
 
-cdef size_t largest_stretch(const Search* s, uint32_t first) noexcept nogil:
-    """The bytes of the values of the largest stretch from one on."""
+cdef size_t largest_stretch(const Search* s) noexcept nogil:
+    """The bytes of the values of the largest stretch."""
     cdef size_t largest = 0, sum
     cdef uint32_t number, b
-    for number in range(first, n_stretches(s.g)):
+    for number in range(s.before, n_stretches(s.g)):
         sum = 0
         for b in range(stretches_of(s.g)[number].first, stretches_of(s.g)[number].end):
             sum += s.bytes[b - s.begin]
@@ -332,8 +342,8 @@ cdef size_t largest_stretch(const Search* s, uint32_t first) noexcept nogil:
     return largest
 
 
-cdef Choice* choose(Search* s, uint32_t first, bint one_by_one, size_t spare, double* cost, uint32_t* n) noexcept nogil:
-    """Choose which stretches are dropped, from the first one on, if all others may take `spare` bytes more than all do.
+cdef Choice* choose(Search* s, bint one_by_one, size_t spare, double* cost, uint32_t* n) noexcept nogil:
+    """Choose which stretches are dropped, if all others may take `spare` bytes more than all do.
 
     Args:
         one_by_one: choose among their batches instead.
@@ -345,7 +355,7 @@ cdef Choice* choose(Search* s, uint32_t first, bint one_by_one, size_t spare, do
     """
     cdef uint32_t i
     cdef Choice* choices
-    n[0] = s.end - s.begin if one_by_one else n_stretches(s.g) - first
+    n[0] = s.end - s.begin if one_by_one else n_stretches(s.g) - s.before
     choices = <Choice*>arena_alloc(&s.g.scratch, n[0] * sizeof(Choice))
     if choices == NULL:
         return NULL
@@ -353,7 +363,7 @@ cdef Choice* choose(Search* s, uint32_t first, bint one_by_one, size_t spare, do
         n[0] = weigh_batches(s, choices)
     else:
         for i in range(n[0]):
-            weigh(s, first + i, &choices[i])
+            weigh(s, s.before + i, &choices[i])
         choices[n[0] - 1].cost = 0              # backward begins with it, before it is dropped
     qsort(choices, n[0], sizeof(Choice), costlier)
     cost[0] = 0
@@ -391,7 +401,7 @@ cdef uint32_t weigh_batches(Search* s, Choice* choices) noexcept nogil:
         choices[n].bytes = s.bytes[b - s.begin]
         choices[n].cost = 0
         choices[n].drops = True
-        if stretches_of(g)[s.within[b - s.begin]].next != NO_STRETCH:   # backward begins with the last one
+        if s.within[b - s.begin] + 1 < n_stretches(g):      # backward begins with the last one
             choices[n].cost = cost_of_batch(s, b)
             for k in range(n_read(s, b)):
                 i = read_by(s, b, k)
@@ -402,65 +412,38 @@ cdef uint32_t weigh_batches(Search* s, Choice* choices) noexcept nogil:
     return n
 
 
-cdef uint32_t keep_batches(Search* s, uint32_t first, const Choice* choices, uint32_t n) noexcept nogil:
-    """Plan the stretches again that have batches which are dropped, and keep the other batches; the first of them."""
+cdef void keep_batches(Search* s, const Choice* choices, uint32_t n) noexcept nogil:
+    """Plan the stretches again that have batches which are dropped, and keep the other batches."""
     cdef Graph* g = s.g
     cdef size_t top = g.scratch.top
-    cdef uint32_t n_all = n_stretches(g) - first, i, k = 0, after = NO_STRETCH
+    cdef uint32_t n_all = n_stretches(g) - s.before, i, k = 0
     cdef Choice* all = <Choice*>arena_alloc(&g.scratch, n_all * sizeof(Choice))
     if all == NULL:
-        return first
+        return
     for i in range(n_all):
-        all[i].first = stretches_of(g)[first + i].first
-        all[i].end = stretches_of(g)[first + i].end
+        all[i].first = stretches_of(g)[s.before + i].first
+        all[i].end = stretches_of(g)[s.before + i].end
         all[i].drops = False
         while k < n and choices[k].first < all[i].end:
             all[i].drops = all[i].drops or choices[k].drops
             k += 1
-    after = drop_chosen(s, all, n_all)
+    drop_chosen(s, all, n_all)
     for k in range(n):
         if not choices[k].drops:
             batches_of(g)[choices[k].first].level = 0
     arena_rewind(&g.scratch, top)
-    return after
 
 
-cdef bint is_unread_again(const Search* s, uint32_t b) noexcept nogil:
-    """Whether a batch of a stretch need not run again: it saves nothing, and all batches that read it are
-    kept, do not run
-    again for what they save, and do not read it in backward."""
-    cdef Graph* g = s.g
-    cdef const Batch* reader
-    cdef const Node* x
-    cdef const Op* op
-    cdef uint32_t r, j, k
-    if (s.kept[b - s.begin] or batches_of(g)[b].form == TILES or s.last[b - s.begin] == NONE
-            or saves(g, &batches_of(g)[b])):
-        return False
-    for r in range(b + 1, s.last[b - s.begin] + 1):
-        reader = &batches_of(g)[r]
-        op = op_at(nodes_of(g)[order_of(g)[reader.first]].op)
-        for j in range(reader.count):
-            x = &nodes_of(g)[order_of(g)[reader.first + j]]
-            for k in range(x.nargs):
-                if batch_of(&s.facts, args_of(g, x)[k]) == b and (
-                        reader.level or reader.form == TILES or reader.form == VIEWS or saves(g, reader)
-                        or reads(op, k)):
-                    return False
-    return True
-
-
-cdef uint32_t drop_chosen(Search* s, const Choice* choices, uint32_t n) noexcept nogil:
-    """Plan the stretches that are chosen; the first of them."""
-    cdef uint32_t i, first = NO_STRETCH
+cdef void drop_chosen(Search* s, const Choice* choices, uint32_t n) noexcept nogil:
+    """Plan the stretches that are chosen."""
+    cdef uint32_t i
     forget_stretches(s)
     memset(s.within, 0xFF, (s.end - s.begin) * sizeof(uint32_t))
     for i in range(n):
-        if choices[i].drops and not add_stretch(s, choices[i].first, choices[i].end, 1, NO_STRETCH, &first):
+        if choices[i].drops and not add_stretch(s, choices[i].first, choices[i].end, 1):
             undo(s)
-            return NO_STRETCH
+            return
     set_levels(s)
-    return first
 
 
 cdef void weigh(const Search* s, uint32_t number, Choice* x) noexcept nogil:
@@ -528,8 +511,8 @@ cdef int earlier(const void* a, const void* b) noexcept nogil:
     return -1 if (<const Choice*>a).first < (<const Choice*>b).first else 1
 
 
-cdef uint32_t drop_divided(Search* s, double left, size_t kept, uint32_t* n_batches, const uint32_t* targets,
-                           uint32_t n_targets) noexcept nogil:
+cdef void drop_divided(Search* s, double left, size_t kept, uint32_t* n_batches, const uint32_t* targets,
+                       uint32_t n_targets) noexcept nogil:
     """Plan stretches of a plan that is divided into as many parts as needed, where those of the whole keep too much.
 
     Args:
@@ -539,9 +522,10 @@ cdef uint32_t drop_divided(Search* s, double left, size_t kept, uint32_t* n_batc
     cdef Graph* g = s.g
     cdef Undivided plan, best
     cdef size_t top, bytes
-    cdef uint32_t first, parts, best_parts = 1
+    cdef uint32_t parts, best_parts = 1
     if not keep_undivided(g, n_batches[0], &plan):
-        return drop_enough(s, left, &bytes)
+        drop_enough(s, left, &bytes)
+        return
     top = g.scratch.top
     best = plan
     find_large(s, &plan)
@@ -549,10 +533,10 @@ cdef uint32_t drop_divided(Search* s, double left, size_t kept, uint32_t* n_batc
         parts = 1
         while parts < MOST_DIVIDED:
             parts += (parts + 1) // 2
-            first = drop_parts(s, &plan, parts, left, &bytes, n_batches, targets, n_targets)
+            drop_parts(s, &plan, parts, left, &bytes, n_batches, targets, n_targets)
             if bytes == 0:
                 g.assumed.kept = ENOUGH
-                return first
+                return
             if n_batches[0] == plan.n_batches:
                 break                           # all nodes depend on each other
             if bytes < kept:
@@ -564,7 +548,7 @@ cdef uint32_t drop_divided(Search* s, double left, size_t kept, uint32_t* n_batc
             break
         plan.first = 0
         plan.end = plan.n_batches
-    return drop_parts(s, &best, best_parts, left, &bytes, n_batches, targets, n_targets)
+    drop_parts(s, &best, best_parts, left, &bytes, n_batches, targets, n_targets)
 
 
 cdef size_t total_bytes(const Search* s) noexcept nogil:
@@ -592,18 +576,19 @@ cdef void find_large(const Search* s, Undivided* plan) noexcept nogil:
         plan.end = plan.n_batches
 
 
-cdef uint32_t drop_parts(Search* s, const Undivided* plan, uint32_t parts, double left, size_t* kept,
-                         uint32_t* n_batches, const uint32_t* targets, uint32_t n_targets) noexcept nogil:
+cdef void drop_parts(Search* s, const Undivided* plan, uint32_t parts, double left, size_t* kept,
+                     uint32_t* n_batches, const uint32_t* targets, uint32_t n_targets) noexcept nogil:
     """Plan stretches of a plan in a number of parts; `kept` as in `drop_enough`."""
     n_batches[0] = divide(s.g, plan, parts)
     begin_search(s, n_batches[0])
     undo(s)                                     # the undivided plan has the levels of an earlier try
     kept[0] = SIZE_MAX
-    return drop_enough(s, left, kept) if open_search(s, targets, n_targets) else NO_STRETCH
+    if open_search(s, targets, n_targets):
+        drop_enough(s, left, kept)
 
 
-cdef uint32_t drop_all(Search* s, uint32_t depth) noexcept nogil:
-    """Plan stretches of all batches, of a depth; the first of them, or NO_STRETCH."""
+cdef bint drop_all(Search* s, uint32_t depth) noexcept nogil:
+    """Plan stretches of all batches, of a depth.  False: there are none."""
     s.deepest = depth
     s.all = True
     forget_stretches(s)
@@ -795,13 +780,11 @@ cdef inline bint runs_on(const Search* s, uint32_t b) noexcept nogil:
     return b > s.begin and batches_of(s.g)[b].form == TILES and batches_of(s.g)[b - 1].form == TILES
 
 
-cdef bint find_stretches(Search* s, uint32_t begin, uint32_t end, uint32_t depth, uint32_t outer,
-                         uint32_t* found) noexcept nogil:
+cdef bint find_stretches(Search* s, uint32_t begin, uint32_t end, uint32_t depth, uint32_t outer) noexcept nogil:
     """Find the stretches of a depth among some batches.  False: there is no memory for them.
 
     Args:
-        outer: the stretch around them, or NO_STRETCH.
-        found: set to the first of them.
+        outer: the stretch around them, or NONE.
     """
     cdef uint32_t b = begin, first, after
     while b < end:
@@ -814,22 +797,22 @@ cdef bint find_stretches(Search* s, uint32_t begin, uint32_t end, uint32_t depth
         after = b
         while after > first and after < end and runs_on(s, after):
             after -= 1
-        if after > first and not cut(s, first, after, depth, outer, found):
+        if after > first and not cut(s, first, after, depth, outer):
             return False
     return True
 
 
-cdef bint cut(Search* s, uint32_t first, uint32_t end, uint32_t depth, uint32_t outer, uint32_t* found) noexcept nogil:
+cdef bint cut(Search* s, uint32_t first, uint32_t end, uint32_t depth, uint32_t outer) noexcept nogil:
     """Make stretches of batches that are all in regions."""
     cdef uint32_t b
     choose_cuts(s, first, end, depth)
-    if outer != NO_STRETCH and not is_cut(s, first, end) and is_whole(&stretches_of(s.g)[outer], first, end):
+    if outer != NONE and not is_cut(s, first, end) and is_whole(&stretches_of(s.g)[outer], first, end):
         return True                             # it would drop what the stretch around it drops
     while first < end:
         b = first + 1
         while b < end and not s.cuts[b - s.begin]:
             b += 1
-        if not add_stretch(s, first, b, depth, outer, found):
+        if not add_stretch(s, first, b, depth):
             return False
         first = b
     return True
@@ -847,25 +830,13 @@ cdef inline bint is_whole(const Stretch* x, uint32_t first, uint32_t end) noexce
     return x.first == first and x.end == end
 
 
-cdef bint add_stretch(Search* s, uint32_t first, uint32_t end, uint32_t depth, uint32_t outer,
-                      uint32_t* found) noexcept nogil:
-    cdef uint32_t before = s.g.last_stretch if outer == NO_STRETCH else stretches_of(s.g)[outer].last
-    cdef uint32_t b, number = append_stretch(s.g, first, end, depth, before), inner = NO_STRETCH
-    if number == NO_STRETCH:
+cdef bint add_stretch(Search* s, uint32_t first, uint32_t end, uint32_t depth) noexcept nogil:
+    cdef uint32_t b, number = n_stretches(s.g)
+    if not append_stretch(s.g, first, end, depth):
         return False
-    if found[0] == NO_STRETCH:
-        found[0] = number
-    if outer == NO_STRETCH:
-        s.g.last_stretch = number
-    else:
-        stretches_of(s.g)[outer].last = number
     for b in range(first, end):
         s.within[b - s.begin] = number
-    if depth < s.deepest and depth < MOST_DEPTH:
-        if not find_stretches(s, first, end, depth + 1, number, &inner):
-            return False
-        stretches_of(s.g)[number].child = inner
-    return True
+    return depth >= s.deepest or depth >= MOST_DEPTH or find_stretches(s, first, end, depth + 1, number)
 
 
 # ---- cuts ------------------------------------------------------------------------------
@@ -976,7 +947,7 @@ cdef uint32_t common_depth(const Search* s, uint32_t a, uint32_t b) noexcept nog
     """The depth of the innermost stretch that has both batches; 0: none has."""
     cdef const Stretch* all = stretches_of(s.g)
     cdef uint32_t x = s.within[a - s.begin]
-    if x == NO_STRETCH:
+    if x == NONE:
         return 0
     # Stretches that contain a batch follow each other, the innermost last, with others between them.
     while True:
@@ -1007,7 +978,7 @@ cdef void set_levels(Search* s) noexcept nogil:
     for b in range(s.begin, s.end):
         number = s.within[b - s.begin]
         last = s.last[b - s.begin]
-        if number == NO_STRETCH or last == NONE:
+        if number == NONE or last == NONE:
             batches[b].level = 0
         elif s.deepest > 1:
             batches[b].level = <uint8_t>stretches_of(g)[number].depth
@@ -1043,31 +1014,13 @@ cdef void keep_viewed(Search* s, uint32_t b) noexcept nogil:
             lower(&batches[of], batches[b].level)
 
 
-# ---- rooms -----------------------------------------------------------------------------
+# ---- memory ------------------------------------------------------------------------------
 
-cdef size_t measure_rooms(Search* s, bint noted) noexcept nogil:
-    """The bytes that values of the plan take at a time; note how large the rooms of each depth must be, or only ask."""
-    cdef Graph* g = s.g
-    cdef const Batch* batches = batches_of(g)
-    cdef const Stretch* x
-    cdef size_t bytes, all = 0
-    cdef size_t[8] needed                       # MOST_DEPTH
-    cdef uint32_t number, b
-    cdef int i
-    memset(needed, 0, sizeof(needed))
-    for number in range(n_stretches(g)):
-        x = &stretches_of(g)[number]
-        if x.first < s.begin:
-            continue
-        bytes = 0
-        for b in range(x.first, x.end):
-            if batches[b].level == x.depth:
-                bytes += s.bytes[b - s.begin] + 2 * ALIGN       # alignment, and a gap
-        needed[x.depth - 1] = max(needed[x.depth - 1], bytes)
-    for i in range(MOST_DEPTH):
-        all += needed[i]
-        if noted:
-            g.rooms[i].needed = max(g.rooms[i].needed, needed[i])
+cdef size_t bytes_at_a_time(Search* s) noexcept nogil:
+    """The bytes that values of the plan take at a time: those that are kept, and the largest stretch of each depth."""
+    cdef const Batch* batches = batches_of(s.g)
+    cdef size_t all = largest_stretches(s.g, s.before, s.bytes - s.begin)
+    cdef uint32_t b
     for b in range(s.begin, s.end):
         if batches[b].level == 0 and not is_transient(s, b):
             all += s.bytes[b - s.begin]
@@ -1077,18 +1030,140 @@ cdef size_t measure_rooms(Search* s, bint noted) noexcept nogil:
 cdef inline bint is_transient(const Search* s, uint32_t b) noexcept nogil:
     """Whether a batch outside stretches will be transient, judged by its last reader only."""
     cdef uint32_t last = s.last[b - s.begin]
-    return (not s.kept[b - s.begin] and s.within[b - s.begin] == NO_STRETCH
-            and last != NONE and s.within[last - s.begin] == NO_STRETCH)
+    return (not s.kept[b - s.begin] and s.within[b - s.begin] == NONE
+            and last != NONE and s.within[last - s.begin] == NONE)
 
 
 cdef void keep_inside(Search* s) noexcept nogil:
-    """Mark all that batches of stretches compute or read as not transient."""
+    """Note the last readers of what stretches drop; outside stretches, keep what these read."""
+    cdef Batch* batch
     cdef uint32_t b, i, k
     for b in range(s.begin, s.end):
-        if s.within[b - s.begin] == NO_STRETCH:
+        batch = &batches_of(s.g)[b]
+        if batch.level:
+            batch.last = s.last[b - s.begin]
+            # What several stretches read stays for all of them, also if backward does not read it.
+            if not s.kept[b - s.begin] and batch.level == stretches_of(s.g)[s.within[b - s.begin]].depth:
+                batch.level = <uint8_t>TRANSIENT
+        if s.within[b - s.begin] == NONE:
             continue
         s.kept[b - s.begin] = True
         for k in range(n_read(s, b)):
             i = read_by(s, b, k)
             if i != NONE:
                 s.kept[i - s.begin] = True
+
+
+cdef void read_through_views(Search* s) noexcept nogil:
+    """What is read of a view is read of its argument; so it is of a copy, which a device makes as late as it can."""
+    cdef Batch* batches = batches_of(s.g)
+    cdef uint32_t b = s.end, k, i, last
+    while b > s.begin:
+        b -= 1
+        if batches[b].form != VIEWS and batches[b].form != COPIES:
+            continue
+        last = batches[b].last if batches[b].level else min(s.last[b - s.begin], s.end - 1)
+        for k in range(n_read(s, b)):
+            i = read_by(s, b, k)
+            if i != NONE and batches[i].level:
+                batches[i].last = max(batches[i].last, last)
+
+
+# ---- places --------------------------------------------------------------------------------
+
+cdef bint lay_out_plan(Graph* g, uint32_t n_batches, uint32_t first, uint8_t* kept, Places* places) noexcept nogil:
+    """Note in each batch where its stretch begins, and find places for what is dropped: in the block, or in the part
+    of it for what stays after the pass.
+
+    Args:
+        first: the first stretch of the plan.
+        kept: whether the values of each batch are not transient outside stretches; NULL: none is.
+
+    Returns:
+        False: there is no memory.
+    """
+    cdef Batch* batch = batches_of(g) + g.n_batches
+    cdef uint32_t[9] around                     # MOST_DEPTH + 1: the stretch of each depth around a batch
+    cdef uint32_t next_stretch = first, b, inner, before = NONE
+    find_resident(g, first)
+    if kept == NULL:
+        kept = <uint8_t*>arena_alloc(&g.scratch, n_batches)
+        if kept == NULL:
+            return False
+        memset(kept, True, n_batches)
+    memset(around, 0xFF, sizeof(around))
+    for b in range(n_batches):
+        inner = enter_stretches(g, g.n_batches + b, &next_stretch, around)
+        batch[b].planned = batch[b].level
+        batch[b].donation = 0                   # backward in stretches uses no memory of values
+        if inner != before:
+            batch[b].donation |= CUT
+        before = inner
+        if inner != NONE:
+            batch[b].donation |= IN_STRETCH
+        if batch[b].level == 0:
+            continue
+        if batch[b].level != TRANSIENT and stretches_of(g)[around[batch[b].level]].resident:
+            batch[b].donation |= RESIDENT
+            batch[b].y = <float*>places.stays
+            places.stays += block_bytes(bytes_of(g, &batch[b]))
+        else:
+            kept[b] = False
+    if places.stays:                            # in backward the largest stretches take its place
+        places.least = largest_stretches(g, first, NULL)
+    return lay_out_dropped(g, n_batches, kept, places)
+
+
+cdef size_t largest_stretches(const Graph* g, uint32_t first, const size_t* bytes_by_batch) noexcept nogil:
+    """The bytes that values of the largest stretch of each depth take together, from one stretch on."""
+    cdef const Batch* batches = batches_of(g)
+    cdef const Stretch* x
+    cdef size_t bytes, all = 0
+    cdef size_t[8] largest                      # MOST_DEPTH
+    cdef uint32_t i, b
+    cdef int k
+    memset(largest, 0, sizeof(largest))
+    for i in range(first, n_stretches(g)):
+        x = &stretches_of(g)[i]
+        bytes = 0
+        for b in range(x.first, x.end):
+            if batches[b].level == x.depth:
+                bytes += block_bytes(bytes_by_batch[b] if bytes_by_batch != NULL else bytes_of(g, &batches[b]))
+        largest[x.depth - 1] = max(largest[x.depth - 1], bytes)
+    for k in range(MOST_DEPTH):
+        all += largest[k]
+    return all
+
+
+cdef void find_resident(Graph* g, uint32_t first) noexcept nogil:
+    """Find the stretches of a plan that stay after the pass: the last one, and the last one within it, and so on."""
+    cdef Stretch* s = stretches_of(g)
+    cdef uint32_t i = n_stretches(g), depth
+    # By depth (MOST_DEPTH + 1): whether another one of the depth follows in the same one around it.
+    cdef uint8_t[9] follows
+    cdef uint8_t[9] resident
+    memset(follows, False, sizeof(follows))
+    while i > first:
+        i -= 1
+        depth = s[i].depth
+        s[i].resident = not follows[depth]
+        follows[depth] = True
+        memset(follows + depth + 1, False, MOST_DEPTH - depth)
+    for i in range(first, n_stretches(g)):
+        depth = s[i].depth
+        s[i].resident = s[i].resident and (depth == 1 or resident[depth - 1])
+        resident[depth] = s[i].resident
+
+
+cdef uint32_t enter_stretches(const Graph* g, uint32_t b, uint32_t* next_stretch, uint32_t* around) noexcept nogil:
+    cdef const Stretch* s = stretches_of(g)
+    cdef uint32_t depth, inner = NONE
+    while next_stretch[0] < n_stretches(g) and s[next_stretch[0]].first <= b:
+        around[s[next_stretch[0]].depth] = next_stretch[0]
+        next_stretch[0] += 1
+    for depth in range(1, MOST_DEPTH + 1):
+        if around[depth] != NONE and s[around[depth]].end <= b:
+            around[depth] = NONE
+        if around[depth] != NONE:
+            inner = around[depth]
+    return inner

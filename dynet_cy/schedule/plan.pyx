@@ -749,7 +749,7 @@ cdef int mark_wanted(Graph* g, const uint32_t* targets, uint32_t n, uint32_t* lo
     cdef uint32_t ahead = 0                     # marked, and not visited yet
     cdef const uint32_t* args
     cdef uint32_t sought = rewrites[0]
-    cdef bint drops = g.has_transient or g.has_donated
+    cdef bint drops = g.has_dropped or g.has_donated
     rewrites[0] = 0
     highest[0] = 0
     count[0] = 0

@@ -12,12 +12,21 @@ cdef Number small_too
 # The least bytes of a batch whose memory backward uses for gradients.
 cdef Number least_donated
 
-# Find the transient batches among the next n, whose targets are kept: True if there are any.  `block` is set to the
-# bytes that they take at a time.  A batch with more than `most_along` elements may have a call for each node.
+# Where dropped values of a plan lie (include/dynet_cy/dropping.h).
+cdef struct Places:
+    size_t block                    # bytes of the block
+    size_t least                    # the least that it is to have, if something stays after the pass
+    size_t stays                    # bytes of the part of it in which that lies
+    size_t at                       # and where that begins
+
+# Find the transient batches among the next n, whose targets are kept: True if there are any.  A batch with more than
+# `most_along` elements may have a call for each node.
 cdef bint plan_transient(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
-                         size_t* block) noexcept nogil
-# Give them memory.  False: there is none, and no batch is transient.
-cdef bint open_transient(Graph* g, uint32_t n_batches, size_t block) noexcept nogil
+                         Places* places) noexcept nogil
+# Give the dropped batches among the next n memory: 0, or the bytes that could not be allocated.
+cdef size_t open_places(Graph* g, uint32_t n_batches, const Places* places) noexcept nogil
+# Undo the plan of what the next n batches drop.
+cdef void keep_all(Graph* g, uint32_t n_batches) noexcept nogil
 
 # Whether backward reads argument i of a batch as a copy, in which concatenations come from their own arguments.
 cdef bint reads_parts(const PlanFacts* facts, const Batch* batch, const Op* op, uint32_t i,
@@ -29,4 +38,5 @@ cdef bint is_of_parts(const Graph* g, uint32_t node) noexcept nogil
 # that are 0.  False: there are none, and `kept` is as it was.
 cdef bint find_kept(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
                     uint8_t* kept) noexcept nogil
-cdef bint lay_out_transient(Graph* g, uint32_t n_batches, const uint8_t* kept, size_t* block) noexcept nogil
+# Then find a place for each: those that have no level yet are transient.  False: there is no memory.
+cdef bint lay_out_dropped(Graph* g, uint32_t n_batches, const uint8_t* kept, Places* places) noexcept nogil

@@ -12,12 +12,10 @@ from libc.stdint cimport uint32_t
 from dynet_cy.core.engine cimport add_count
 from dynet_cy.core.threads cimport Number, add_to
 from dynet_cy.graph.structs cimport (
-    IN_FUSION, MAY_DONATE, MOST_DEPTH, TRANSIENT, VIEWS, Batch, Node, Stretch, args_of, batches_of, is_dropped,
-    n_stretches, nodes_of, order_of, stretches_of,
+    IN_FUSION, IN_STRETCH, MAY_DONATE, VIEWS, Batch, Node, args_of, batches_of, is_dropped, nodes_of, order_of,
 )
 from dynet_cy.memory.arena cimport arena_rewind
-from dynet_cy.ops.registry cimport CPU, Op, op_at, reads, reads_result
-from dynet_cy.schedule.dropping cimport UNREAD_AGAIN
+from dynet_cy.ops.registry cimport Op, op_at, reads, reads_result
 from dynet_cy.schedule.facts cimport NONE, PlanFacts, batch_of, open_facts
 from dynet_cy.schedule.transient cimport is_of_parts, reads_parts
 
@@ -27,40 +25,30 @@ add_count("schedule.verify.plans", &verified)
 # How a batch reads a value.
 cdef enum:
     FORWARD
-    COPIED                          # when its stretch is computed again for backward, only for a copy
-    AGAIN                           # the same, to be computed itself
     BACKWARD
 
-cdef dict WORDS = {
-    FORWARD: "reads", COPIED: "copies for backward", AGAIN: "reads, when it is computed again,",
-    BACKWARD: "reads in backward",
-}
+cdef dict WORDS = {FORWARD: "reads", BACKWARD: "reads in backward"}
 
-# What is looked at: a batch, and the stretches around it.
+# What is looked at: a batch.
 cdef struct Reader:
     const PlanFacts* facts
     const Batch* batch
     uint32_t number
     uint32_t runs                   # the batch with which it runs
-    int again                       # how it reads when its stretch is computed again; FORWARD: it is in none
     size_t most_along
-    uint32_t[9] first               # of the stretch of each depth around it; MOST_DEPTH + 1
 
 
 cdef void* verify(Graph* g, uint32_t n, size_t most_along) noexcept nogil:
     cdef size_t top = g.scratch.top
     cdef PlanFacts facts
     cdef Reader r
-    cdef uint32_t next_stretch = 0, depth, of = NONE
+    cdef uint32_t of = NONE
     cdef int way = -1
-    for depth in range(MOST_DEPTH + 1):
-        r.first[depth] = NONE
     r.facts = &facts
     r.most_along = most_along
     r.number = g.n_batches
     if n and open_facts(&facts, g, g.n_batches, n):
         while r.number < facts.begin + n and way < 0:
-            next_stretch = enter_stretches(g, &r, next_stretch)
             way = misread(g, &r, &of)
             r.number += way < 0
     arena_rewind(&g.scratch, top)
@@ -68,32 +56,17 @@ cdef void* verify(Graph* g, uint32_t n, size_t most_along) noexcept nogil:
     return NULL if way < 0 else error_of(g, r.number, of, way)
 
 
-cdef uint32_t enter_stretches(const Graph* g, Reader* r, uint32_t i) noexcept nogil:
-    """Note the stretches that a batch is in; `i` is the first that may begin with it."""
-    cdef const Stretch* s = stretches_of(g)
-    cdef uint32_t depth
-    while i < n_stretches(g) and s[i].first <= r.number:
-        r.first[s[i].depth] = i
-        i += 1
-    for depth in range(1, (MOST_DEPTH + 1) if n_stretches(g) else 0):
-        if r.first[depth] != NONE and s[r.first[depth]].end <= r.number:
-            r.first[depth] = NONE
-    return i
-
-
 # ---- what is there -------------------------------------------------------------------------
 
 cdef inline bint is_there(const Graph* g, const Reader* r, uint32_t of, int way) noexcept nogil:
     """Whether the values of a batch are there when another one of the plan reads them.  Only this function knows what
-    levels mean."""
+    levels mean: backward over a stretch has all computed again that it reads, forward and backward."""
     cdef const Batch* batch = &batches_of(g)[of]
-    cdef uint32_t s
     if batch.level == 0:                        # gradients may be written over it when `reader` runs backward
         return way != BACKWARD or of == r.number or not batch.donation & MAY_DONATE or batch.reader <= r.number + 1
-    if batch.level == TRANSIENT:
-        return way == FORWARD and batch.last >= r.runs
-    s = r.first[batch.level]
-    return s != NONE and stretches_of(g)[s].first <= of and (way <= COPIED or batch.last != UNREAD_AGAIN)
+    if way == FORWARD:
+        return batch.last >= r.runs
+    return r.batch.donation & IN_STRETCH
 
 
 cdef int misread(const Graph* g, Reader* r, uint32_t* of) noexcept nogil:
@@ -108,9 +81,6 @@ cdef int misread(const Graph* g, Reader* r, uint32_t* of) noexcept nogil:
         r.runs += 1
     if batch.cell:
         r.runs = batch.cell - 1
-    r.again = FORWARD
-    if r.first[1] != NONE:
-        r.again = AGAIN if batch.level and batch.last != UNREAD_AGAIN or op.needs[CPU].saved != NULL else COPIED
     of[0] = r.number
     if reads_result(op) and batch.form != VIEWS and not is_there(g, r, r.number, BACKWARD):
         return BACKWARD
@@ -135,14 +105,17 @@ cdef int misread_argument(const Graph* g, const Reader* r, const Op* op, uint32_
             continue
         elif not is_there(g, r, of[0], FORWARD):
             return FORWARD
-        elif r.batch.form == VIEWS and batches_of(g)[of[0]].level > r.batch.level:
-            return FORWARD                      # it may go before the view
-        elif r.again and not is_there(g, r, of[0], r.again):
-            return r.again
+        elif r.batch.form == VIEWS and is_gone_first(&batches_of(g)[of[0]], r.batch):
+            return FORWARD
         elif back and not is_there(g, r, of[0], BACKWARD) and not are_parts_there(g, r, op, i, arg, of):
             return BACKWARD
         last = of[0]
     return -1
+
+
+cdef inline bint is_gone_first(const Batch* of, const Batch* view) noexcept nogil:
+    """Whether the values of a batch may go before those that are parts of them."""
+    return of.level > view.level or of.level and of.last < view.last
 
 
 cdef bint are_parts_there(const Graph* g, const Reader* r, const Op* op, uint32_t i, uint32_t arg,

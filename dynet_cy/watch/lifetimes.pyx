@@ -8,7 +8,7 @@ first contribution to a gradient, and in whose memory.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -16,10 +16,10 @@ from dynet_cy.core.mutex cimport pthread_mutex_init, pthread_mutex_lock, pthread
 from dynet_cy.core.threads cimport change
 from dynet_cy.graph.origin cimport origin_at, scope_at
 from dynet_cy.graph.structs cimport (
-    CELL, COLUMNS, COPIES, DONATED, EACH, FLATTENED, FUSION, IN_CELL, IN_FUSION, LIVE, NO_BATCH, ONE, PIECES, STACKED,
-    TILES, TRANSIENT, VIEWS, WHY_BESIDE, WHY_HELD, WHY_ONCE, WHY_READ, WHY_REQUESTED, WHY_RESULT, WHY_SMALL, WHY_VIEW,
-    Batch, Graph, Node, Stretch, args_of, batches_of, device_of, first_joint, home_of, n_stretches, nodes_of, order_of,
-    origin_of, state_of, stretches_of,
+    CELL, COLUMNS, COPIES, DONATED, EACH, FLATTENED, FUSION, IN_CELL, IN_FUSION, IN_STRETCH, LIVE, NO_BATCH, ONE,
+    PIECES, STACKED, TILES, TRANSIENT, VIEWS, WHY_BESIDE, WHY_HELD, WHY_ONCE, WHY_READ, WHY_REQUESTED, WHY_RESULT,
+    WHY_SMALL, WHY_VIEW, Batch, Graph, Node, Stretch, args_of, batches_of, device_of, first_joint, home_of,
+    n_stretches, nodes_of, order_of, origin_of, state_of, stretches_of,
 )
 from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.registry cimport op_at, reads
@@ -55,8 +55,8 @@ class BatchLifetime(NamedTuple):
         reads: the batches that it reads; parameters and inputs are no batches.
         reads_back: those of them that its backward reads, too.
         bytes: what its values take.
-        value: what becomes of its values: "kept" until the graph is renewed, "transient", "dropped" after a stretch and
-            computed again, or "view": they are a part of the values of an argument.
+        value: what becomes of its values: "kept" until the graph is renewed, "transient", "dropped" within a stretch
+            and computed again, or "view": they are a part of the values of an argument.
         why: why they are kept: the program refers to them ("held") or has asked for them, or a node outside the plan
             reads them ("requested"); their own backward ("result") or that of others ("read") reads them; they cannot
             be computed again ("once"); a view lies in them ("view"); they may be read in place together with those
@@ -301,9 +301,10 @@ cdef object stretch_of(const Graph* g, const Batch* batch, uint32_t number):
     """The stretch that a batch is in: the one with which it is dropped, or if it is not, the outermost."""
     cdef const Stretch* s
     cdef uint32_t i
+    cdef uint32_t depth = 1 if batch.planned == 0 or batch.planned == TRANSIENT else batch.planned
     for i in range(n_stretches(g)):
         s = &stretches_of(g)[i]
-        if s.depth == max(batch.planned, <uint8_t>1) and s.first <= number < s.end:
+        if s.depth == depth and s.first <= number < s.end:
             return s.first, s.end - 1
     return None
 
@@ -315,7 +316,7 @@ cdef size_t bytes_of_transient(const Graph* g):
     cdef size_t begin = <size_t>-1, end = 0
     for b in range(g.n_batches):
         batch = &batches_of(g)[b]
-        if batch.planned == TRANSIENT and batch.level == TRANSIENT:
+        if batch.planned == TRANSIENT and batch.level == TRANSIENT and not batch.donation & IN_STRETCH:
             begin = min(begin, <size_t>batch.y)
             end = max(end, <size_t>batch.y + batch.bytes)
     return end - begin if end else 0

@@ -1,14 +1,22 @@
-/* Values that are dropped when a stretch of batches has run, and computed again in backward.
+/* Values that do not live as long as the graph, and are computed again if something reads them later.
  *
- * A value of a stretch that no batch outside it reads lies in the room of its depth, which the next stretch of that depth
- * uses again.  A batch is dropped as a whole.  The nodes of a dropped batch are not computed, but they still have the
- * number of their batch: that is how they differ from nodes that have not run yet.  `schedule/dropping` plans stretches,
- * `execute/recompute` runs them.
+ * A batch is dropped as a whole.  It has memory until the last batch of its plan has read it: a part of one block in the
+ * arena of gradients, which has no other use during forward.  The nodes of a dropped batch are not computed, but they keep
+ * the number of their batch, which is how they differ from nodes that have not run yet, and the address of their values:
+ * backward finds their gradients by the distance from the address of the batch.
+ *
+ * Values that no backward reads are transient (`schedule/transient`).  Others are dropped if memory is short, or by
+ * `checkpoint`: `schedule/dropping` divides the plan into stretches, and backward computes the values of a stretch again
+ * before it goes back over it.  What the calls of a stretch need in backward is dropped with it.  Values of the last
+ * stretch stay in a part of the block: backward begins with it.  `execute/rematerialize` runs all that.
  */
 #ifndef DYNET_CY_DROPPING_H
 #define DYNET_CY_DROPPING_H
 
+#include <string.h>
+
 #include "graph.h"
+#include "liveness.h"
 
 static inline dy_region *dy_regions(const dy_graph *g) { return (dy_region *)g->regions.base; }
 static inline uint32_t dy_n_regions(const dy_graph *g) { return (uint32_t)(g->regions.top / sizeof(dy_region)); }
@@ -54,113 +62,117 @@ static inline void dy_cut_regions(dy_graph *g) {
             r[n].end = g->n_nodes;
 }
 
-/* Allocate the values of a batch that is dropped later; NULL if its room is too small. */
-static inline void *dy_take_room(dy_graph *g, uint32_t level, size_t bytes) {
-    dy_room *room = &g->rooms[level - 1];
-    size_t at = dy_round_up(room->used, DY_ALIGN);
-    if (at > room->bytes || bytes > room->bytes - at)
-        return NULL;
-    room->used = at + bytes;
-    return room->p + at;
+/* ---- the block ---- */
+
+/* Free ranges of a block that does not exist yet, so `at` counts from its beginning, which is 1, since NULL is no place;
+ * the array has room for one hole more than there are batches. */
+typedef struct {
+    dy_hole *holes;             /* in order, apart from each other */
+    size_t n;
+    size_t end;                 /* of what is used so far: the size of the block */
+} dy_block;
+
+/* What a dropped batch takes: a gap follows, since values of different batches must not be adjacent. */
+static inline size_t dy_block_bytes(size_t bytes) { return dy_round_up(bytes, DY_ALIGN) + DY_ALIGN; }
+
+/* Note that a range is free. */
+static inline void dy_give_to_block(dy_block *block, size_t at, size_t bytes) {
+    dy_give_to(block->holes, &block->n, 1, (char *)(at + 1), bytes);
 }
 
-/* Whether a batch follows values of another level.  Then a gap does what other values between them would do: tensors are
- * side by side where they would be if nothing was dropped, since sums depend on it. */
-static inline int dy_changes_level(const dy_graph *g, const dy_batch *batch) {
-    return batch > dy_batches(g) && batch[-1].level != batch->level;
-}
-
-/* Allocate the values of a planned batch, in a graph with stretches or transient values, which have memory already. */
-static inline void *dy_claim_level(dy_graph *g, const dy_batch *batch) {
-    if (batch->level == DY_TRANSIENT)
-        return batch->y;
-    if (batch->level == 0) {
-        if (dy_changes_level(g, batch) && !dy_arena_alloc(&g->values, DY_ALIGN))
-            return NULL;
-        return dy_arena_alloc(&g->values, batch->bytes);
+/* Find room in a block: the smallest hole that is large enough, else at its end, where the last hole may be. */
+static inline size_t dy_take_in_block(dy_block *block, size_t bytes) {
+    char *p = dy_take_of(block->holes, &block->n, bytes);
+    if (p)
+        return (size_t)p - 1;
+    const dy_hole *last = block->n ? &block->holes[block->n - 1] : NULL;
+    size_t at = block->end;
+    if (last && (size_t)last->at - 1 + last->bytes == at) {
+        at = (size_t)last->at - 1;
+        block->n--;
     }
-    if (dy_changes_level(g, batch))
-        g->rooms[batch->level - 1].used += DY_ALIGN;
-    return dy_take_room(g, batch->level, batch->bytes);
+    block->end = at + bytes;
+    return at;
 }
 
-/* Drop the values of a stretch. */
-static inline void dy_drop_stretch(dy_graph *g, uint32_t number) {
-    dy_stretch *s = &dy_stretches(g)[number];
-    for (uint32_t b = s->first; b < s->end; b++) {
-        dy_batch *batch = &dy_batches(g)[b];
-        batch->x = NULL;
-        batch->items = NULL;
-        batch->saved = NULL;
-        batch->saved_of = NULL;
-        if (batch->level < s->depth)
-            continue;
-        for (uint32_t j = 0; j < batch->count; j++) {
-            uint32_t id = dy_order(g)[batch->first + j];
-            dy_state(g)[id] &= (uint8_t)~(DY_COMPUTED | DY_SENT);
-            dy_nodes(g)[id].val = NULL;
+/* ---- dropping ---- */
+
+/* Allocate the values of a planned batch; those that are dropped have a place already.  A gap does what dropped values
+ * between others would do: tensors are side by side where they would be if nothing was dropped, since sums depend on
+ * it. */
+static inline void *dy_claim_kept(dy_graph *g, const dy_batch *batch) {
+    if (batch->level)
+        return batch->y;
+    if (batch > dy_batches(g) && batch[-1].level && !dy_arena_alloc(&g->values, DY_ALIGN))
+        return NULL;
+    return dy_arena_alloc(&g->values, batch->bytes);
+}
+
+/* The values of a batch are not there any more. */
+static inline void dy_drop_values(dy_graph *g, const dy_batch *batch) {
+    for (uint32_t j = 0; j < batch->count; j++)
+        dy_state(g)[dy_order(g)[batch->first + j]] &= (uint8_t)~(DY_COMPUTED | DY_SENT);
+}
+
+/* What the call of a batch needs in backward is not there any more. */
+static inline void dy_strip(dy_batch *batch) {
+    batch->x = NULL;
+    batch->items = NULL;
+    batch->saved = NULL;
+    batch->saved_of = NULL;
+    batch->donation |= DY_STRIPPED;
+}
+
+/* Where the block ends in the arena of gradients of which values stay. */
+static inline size_t dy_end_of_room(const dy_graph *g) {
+    return dy_arena_offset(&g->grads, g->room.block) + g->room.bytes;
+}
+
+/* Drop all that stretches have, and what a pass that has failed has computed again. */
+static inline void dy_drop_stretches(dy_graph *g) {
+    if (g->room.bytes && !g->room.begun && g->grads.top == dy_end_of_room(g))
+        dy_arena_rewind(&g->grads, dy_arena_offset(&g->grads, g->room.block));
+    g->room.bytes = 0;
+    g->is_torn = 0;
+    for (uint32_t i = 0; i < dy_n_stretches(g); i++) {
+        dy_stretch *s = &dy_stretches(g)[i];
+        for (uint32_t b = s->first; s->depth == 1 && b < s->end; b++) {
+            if (dy_batches(g)[b].level)
+                dy_drop_values(g, &dy_batches(g)[b]);
+            dy_strip(&dy_batches(g)[b]);
+            dy_batches(g)[b].donation &= (uint16_t)~DY_RESIDENT;
         }
     }
-    for (uint32_t i = number; i < dy_n_stretches(g) && dy_stretches(g)[i].first < s->end; i++)
-        dy_stretches(g)[i].resident = 0;
-    for (uint32_t level = s->depth; level <= DY_MOST_DEPTH; level++) {
-        dy_room *room = &g->rooms[level - 1];
-        if (g->values.poison && room->used)
-            memset(room->p, 0xFF, room->used < room->bytes ? room->used : room->bytes);
-        room->used = 0;
-    }
 }
 
-/* Drop a stretch that stayed when its pass ended, if its values are still there. */
-static inline void dy_evict(dy_graph *g, uint32_t number) {
-    if (number == DY_NO_STRETCH || !dy_stretches(g)[number].resident)
-        return;
-    dy_drop_stretch(g, number);
-    dy_stretch *s = &dy_stretches(g)[number];
-    if (g->scratch.top == s->scratch_end)       /* else something else was allocated since */
-        dy_arena_rewind(&g->scratch, s->scratch);
-}
-
-/* A graph without values has no stretches, and no transient values. */
+/* A graph without values has no stretches, and nothing dropped. */
 static inline void dy_forget_stretches(dy_graph *g) {
     dy_array_rewind(&g->stretches, 0);
     dy_array_rewind(&g->reads, 0);
-    memset(g->rooms, 0, sizeof(g->rooms));
-    g->last_stretch = DY_NO_STRETCH;
-    g->has_transient = g->may_donate = g->has_donated = 0;
+    g->room.bytes = 0;
+    g->has_dropped = g->is_torn = g->may_donate = g->has_donated = 0;
 }
 
-/* Drop the stretches from batch `n_batches` on, of passes that are forgotten; memory of values beyond `values_top` will
+/* Forget the stretches from batch `n_batches` on, of passes that are forgotten; memory of values beyond `values_top` will
  * be freed. */
 static inline void dy_cut_stretches(dy_graph *g, uint32_t n_batches, size_t values_top) {
-    uint32_t n = dy_n_stretches(g);
-    if (!n && !g->has_transient)
+    if (!g->has_dropped && !dy_n_stretches(g))
         return;
-    dy_evict(g, g->last_stretch);
+    dy_drop_stretches(g);
+    uint32_t n = dy_n_stretches(g);
     while (n > 0 && dy_stretches(g)[n - 1].first >= n_batches)
         n--;
-    while (g->last_stretch != DY_NO_STRETCH && g->last_stretch >= n)
-        g->last_stretch = dy_stretches(g)[g->last_stretch].before;
     dy_array_rewind(&g->stretches, n * sizeof(dy_stretch));
-    if (g->last_stretch != DY_NO_STRETCH)
-        dy_stretches(g)[g->last_stretch].next = DY_NO_STRETCH;
-    for (int level = 0; level < DY_MOST_DEPTH; level++)
-        if (g->rooms[level].p && dy_arena_offset(&g->values, g->rooms[level].p) >= values_top) {
-            g->rooms[level].p = NULL;
-            g->rooms[level].bytes = 0;
-        }
+    for (uint32_t i = 0; i < n; i++)
+        if (dy_stretches(g)[i].end > n_batches)
+            dy_stretches(g)[i].end = n_batches;
     for (uint32_t b = 0; b < n_batches; b++) {
         /* Values that were computed again for nodes that are dropped now. */
         dy_batch *batch = &dy_batches(g)[b];
         if (batch->level == batch->planned || dy_arena_offset(&g->values, batch->y) < values_top)
             continue;
         batch->level = batch->planned;
-        for (uint32_t j = 0; j < batch->count; j++) {
-            uint32_t id = dy_order(g)[batch->first + j];
-            dy_state(g)[id] &= (uint8_t)~(DY_COMPUTED | DY_SENT);
-            if (batch->level != DY_TRANSIENT)
-                dy_nodes(g)[id].val = NULL;
-        }
+        dy_drop_values(g, batch);
     }
 }
 

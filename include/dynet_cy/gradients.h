@@ -20,7 +20,7 @@
 #ifndef DYNET_CY_GRADIENTS_H
 #define DYNET_CY_GRADIENTS_H
 
-#include "liveness.h"
+#include "dropping.h"
 
 /* In dy_batch.joint: its gradients follow those of the batch before it, or precede those of the next one. */
 enum { DY_FOLLOWS = 1, DY_PRECEDES = 2 };
@@ -61,23 +61,13 @@ static inline uint32_t dy_home(const dy_graph *g, const dy_node *x) {
     return x->batch;
 }
 
-/* The offset of a node without a value, which is not a view, among those of its batch. */
-static inline size_t dy_offset_of_dropped(const dy_graph *g, const dy_node *x) {
-    const uint32_t *ids = dy_order(g) + dy_batches(g)[x->batch].first;
-    const dy_node *node;
-    size_t n = 0;
-    while ((node = &dy_nodes(g)[*ids++]) != x)
-        n += dy_total(&node->dim);
-    return n;
-}
-
-/* The gradient of a node that has memory for one.  A view must have a value. */
+/* The gradient of a node that has memory for one.  That of a view is found by the places of values: it must have one. */
 static inline float *dy_gradient(const dy_graph *g, const dy_node *x) {
     uint32_t home = dy_home(g, x);
     if (home == DY_NO_BATCH)                    /* an input: only if all gradients are kept */
         return (float *)((uintptr_t)x->val + (uintptr_t)dy_segment_of(&g->values, x->val)->gradient);
     const dy_batch *batch = &dy_batches(g)[home];
-    return batch->dy + (x->val ? (size_t)(x->val - batch->y) : dy_offset_of_dropped(g, x));
+    return batch->dy + (x->val - batch->y);
 }
 
 /* Whether the gradient of a node was dropped after its batch had run backward. */
@@ -92,7 +82,7 @@ static inline int dy_is_gradient_gone(const dy_graph *g, const dy_node *x) {
 static inline void dy_join_gradients(dy_graph *g, uint32_t first, uint32_t last, int begun) {
     dy_batch *batches = dy_batches(g);
     for (uint32_t b = first; b <= last; b++) {
-        if ((begun && batches[b].dy) || batches[b].level != batches[first].level)
+        if (begun && batches[b].dy)
             return;
         /* An input may lie between them. */
         if (b < last && (char *)batches[b].y + dy_round_up(batches[b].bytes, DY_ALIGN) != (char *)batches[b + 1].y)
@@ -156,18 +146,24 @@ static inline void dy_keep_held_gradients(dy_graph *g) {
 /* A batch gets memory for its values. */
 static inline void dy_begin_gradients(dy_batch *batch) {
     batch->joint = batch->keeps = 0;
-    batch->donation &= DY_MAY_DONATE;
+    batch->donation &= DY_MAY_DONATE | DY_IN_STRETCH | DY_CUT | DY_RESIDENT;
     batch->dy = NULL;
 }
 
-/* Begin a pass.  `whole`: all gradients are kept.  Those of a segment then lie as its values do, except those of
- * batches in graphs with stretches or transient values, where several values share memory.  Returns 0 if there is no memory. */
+/* Begin a pass.  `whole`: all gradients are kept.  Those of a segment then lie as its values do, except in graphs with
+ * dropped values, where several share memory.  Returns 0 if there is no memory. */
 static inline int dy_open_gradients(dy_graph *g, int whole) {
     dy_arena *values = &g->values;
-    g->whole_gradients = whole && !g->stretches.top && !g->has_transient;
-    dy_arena_rewind(&g->grads, 0);
+    g->whole_gradients = whole && !g->has_dropped;
+    dy_arena_rewind(&g->grads, g->room.bytes ? dy_end_of_room(g) : 0);
     dy_array_rewind(&g->free_gradients, 0);
     dy_array_rewind(&g->free_values, 0);
+    if (g->room.bytes) {
+        char *after = g->room.p + g->room.used;
+        dy_add_hole(&g->grads, &g->free_values, g->room.block, (size_t)(g->room.p - g->room.block));
+        dy_add_hole(&g->grads, &g->free_values, after, (size_t)(g->room.block + g->room.bytes - after));
+        g->room.begun = 1;
+    }
     for (uint32_t i = 0; whole && values->n && i <= values->now; i++) {
         dy_segment *s = &values->segments[i];
         size_t end = i < values->now ? values->segments[i + 1].from : values->top;
@@ -246,7 +242,22 @@ static inline void *dy_claim_memory(dy_graph *g, size_t bytes, int lasting) {
     bytes = dy_round_up(bytes, DY_ALIGN);
     if (g->donates && !lasting && !(p = dy_take_hole(&g->free_gradients, bytes)))
         p = dy_take_hole(&g->free_values, bytes);
-    return p ? p : dy_fill_hole(&g->grads, &g->free_gradients, bytes);
+    if (!p)
+        p = dy_fill_hole(&g->grads, &g->free_gradients, bytes);
+    return p || g->donates ? p : dy_take_hole(&g->free_values, bytes);  /* memory of values that were computed again */
+}
+
+/* Memory for values that are computed again in backward over stretches, in the arena of gradients; NULL if there is none.
+ * It is listed apart: one stretch after the other needs about as much, which gradients would cut into pieces. */
+static inline void *dy_claim_again(dy_graph *g, size_t bytes) {
+    void *p = dy_take_hole(&g->free_values, bytes);
+    if (!p)
+        p = dy_arena_alloc(&g->grads, bytes);
+    return p ? p : dy_take_hole(&g->free_gradients, bytes);
+}
+
+static inline void dy_free_again(dy_graph *g, void *p, size_t bytes) {
+    dy_add_hole(&g->grads, &g->free_values, p, bytes);
 }
 
 /* Free such memory. */

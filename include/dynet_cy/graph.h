@@ -78,10 +78,17 @@ enum {
  * weight gradients are multiplied. */
 enum { DY_KEEPS_ASKED = 1, DY_KEEPS_FACTORS = 2 };
 
-/* In dy_batch.donation, bits of what backward does with the memory of the values once it has read them: it may use it for
- * gradients; it has; not in this pass, since an expression outside it reads the values; they are being computed again; for now only,
- * since others are. */
-enum { DY_MAY_DONATE = 1, DY_DONATED = 2, DY_SPARED = 4, DY_REMATERIALIZING = 8, DY_FOR_NOW = 16 };
+/* In dy_batch.donation, bits of what becomes of its values, and of what its call needs in backward:
+ *
+ * - backward may use the memory of the values for gradients once it has read them; it has; not in this pass, since an
+ *   expression outside it reads the values;
+ * - they are to be computed again; for now only, since others are;
+ * - it is in a stretch (dropping.h); it is the first batch of the innermost one; what its call needs in backward is gone;
+ *   its values stay after the pass, since backward begins with them. */
+enum {
+    DY_MAY_DONATE = 1, DY_DONATED = 2, DY_SPARED = 4, DY_AGAIN = 8, DY_FOR_NOW = 16,
+    DY_IN_STRETCH = 32, DY_CUT = 64, DY_STRIPPED = 128, DY_RESIDENT = 256
+};
 
 /* In dy_batch.why, bits of why the values of a batch are kept: the program refers to them; its own backward reads them;
  * they could not be computed again, or are too small to pay; the backward of batch `reader` reads them (0: they are
@@ -105,15 +112,16 @@ typedef struct {
     size_t bytes;               /* of y */
     uint32_t cell;              /* 1 + the number of the batch that completes its values (DY_CELL), or 0 */
     uint32_t live;              /* forward-only graphs: how many of its values are still needed; others: gradients.h */
-    uint8_t level;              /* its values are kept until the stretch of this depth ends; 0: as long as the graph;
-                                 * DY_TRANSIENT: until they have been read, see transient.h */
+    uint8_t level;              /* 0: its values live as long as the graph.  Others go once the plan has read them, and
+                                 * computed again, they stay for backward over the stretch of this depth around it;
+                                 * DY_TRANSIENT: backward does not read them, see dropping.h */
     uint8_t planned;            /* the level that was planned; `level` is 0 once its values were asked for */
     uint8_t joint;              /* gradients.h */
     uint8_t keeps;              /* backward: why its gradients stay where they are: DY_KEEPS_... */
-    uint8_t donation;           /* what becomes of the memory of its values: gradients.h */
+    uint16_t donation;          /* what becomes of its values: DY_MAY_DONATE and so on */
     uint8_t why;                /* why its values are kept: DY_WHY_..., for those who read the plan (watch/lifetimes) */
     uint32_t reader;            /* 1 + the first batch whose backward reads its values, among those planned with it; 0: none */
-    uint32_t last;              /* with the level DY_TRANSIENT: the last batch that reads its values; or UNREAD_AGAIN */
+    uint32_t last;              /* unless `level` is 0: the last batch of the plan that reads its values */
     uint32_t again;             /* how often its values were computed again */
     uint32_t parts;             /* of the forms DY_IN_FUSION and DY_FUSION: how many of its nodes belong together */
     float *dy;                  /* the gradients of y; NULL: there is no memory for them yet, or not any more */
@@ -138,28 +146,26 @@ typedef struct {
     uint64_t seed, stream;
 } dy_draws;
 
-/* Consecutive batches of regions: values that only they use are dropped when they have run, and computed again in
- * backward; see dropping.h. */
+/* Consecutive batches of a plan: values that only they read are dropped, and computed again together; see dropping.h. */
 typedef struct {
     uint32_t first, end;        /* batches */
     uint32_t depth;             /* 1, or one more than that of the stretch around it */
-    uint32_t before, next;      /* the stretches of the same depth before and after it, in the same stretch around it */
-    uint32_t child, last;       /* the first and the last stretch within it */
-    uint8_t resident;           /* its values are there */
-    size_t scratch, scratch_end; /* the range of the scratch arena that its forward took */
+    uint8_t resident;           /* its values stay after the pass: it is the last one, in the last one around it */
+    size_t scratch, scratch_end; /* of an innermost resident one: the range of the scratch arena that its calls took */
     dy_draws draws;
 } dy_stretch;
 
 #define DY_TRANSIENT UINT8_MAX
 
-#define DY_NO_STRETCH UINT32_MAX
 #define DY_MOST_DEPTH 8         /* of stretches; regions further inside belong to the one around them */
 
-/* Memory for the values of one stretch of a depth, in the arena of values: one after another uses it. */
+/* The block of the last pass if some of its values stay, until they have run backward; no bytes: there are none. */
 typedef struct {
-    char *p;
-    size_t bytes, used;
-    size_t needed;              /* by the largest stretch */
+    char *block;
+    size_t bytes;
+    char *p;                    /* the part in which they lie */
+    size_t used;
+    uint8_t begun;              /* a backward pass has begun: gradients may be in other parts */
 } dy_room;
 
 /* The changes of a storage when a stretch first read parameters of it. */
@@ -194,7 +200,7 @@ typedef struct {
             dy_array devices;   /* multi-device graphs: uint8 by node number, where it runs */
             dy_array origins;   /* uint32 by node number, as far as recorded: see graph/origin.pxd */
             dy_array regions;   /* dy_region, by `first`; a region stands before those within it */
-            dy_array stretches; /* dy_stretch, in the same order */
+            dy_array stretches; /* dy_stretch: of each plan, one stands before those within it */
             dy_array reads;     /* dy_read */
             /* Free memory below the top of `values`, in backward for gradients, and of `grads`: dy_hole, liveness.h. */
             dy_array free_values, free_gradients;
@@ -242,14 +248,14 @@ typedef struct {
     void *speculation;             /* statistics of schedule/speculation; NULL: none yet */
     uint32_t early;             /* number of values that were computed early and not requested yet */
     uint32_t n_kept;            /* nodes at the last checkpoint: those stay as they were made */
-    uint8_t has_transient;       /* batches have the level DY_TRANSIENT, or had it */
+    uint8_t has_dropped;        /* batches have a level that is not 0, or had one */
     uint32_t keeps_for;         /* renewals that are left for which it has no transient values */
     uint8_t may_donate;         /* some of its batches have the bit DY_MAY_DONATE */
     uint8_t has_donated;        /* some have the bit DY_DONATED, or had it */
     uint8_t donates;            /* this backward pass uses memory of values: DY_IN_ANY_ORDER or DY_IN_ORDER */
     uint32_t spares_for;        /* renewals that are left for which it does not */
-    dy_room rooms[DY_MOST_DEPTH]; /* of the stretches of depth 1, 2, ... */
-    uint32_t last_stretch;      /* of depth 1; DY_NO_STRETCH: there is none */
+    dy_room room;
+    uint8_t is_torn;            /* backward has failed within a stretch: what it has computed again is to be dropped */
     uint64_t again_ns;          /* nanoseconds that computing values again has taken since the renewal */
     size_t missing;             /* bytes by which memory fell short of keeping all values, at most, since then */
     dy_assumed assumed;

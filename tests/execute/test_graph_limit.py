@@ -45,11 +45,11 @@ def test_same_bits(mem: float) -> None:
     value, gradient = trained(None)
     dy.renew_cg()
     arena.give_back()
-    engine.stats("execute.recompute", reset=True)
+    engine.stats("execute.rematerialize", reset=True)
     found, again = trained(mem)
     assert found == value
     assert np.array_equal(again, gradient)
-    assert engine.stats("execute.recompute")["nodes"] > 0
+    assert engine.stats("execute.rematerialize")["nodes"] > 0
     assert held() <= mem * MB
     report = dy.memory_report()
     assert report.graph_limit == int(mem * MB)
@@ -59,9 +59,9 @@ def test_same_bits(mem: float) -> None:
 
 def test_the_limit_ends_with_the_renewal() -> None:
     trained(2)
-    engine.stats("execute.recompute", reset=True)
+    engine.stats("execute.rematerialize", reset=True)
     trained(None)
-    assert engine.stats("execute.recompute")["nodes"] == 0
+    assert engine.stats("execute.rematerialize")["nodes"] == 0
     assert dy.memory_report().graph_limit == 0
 
 

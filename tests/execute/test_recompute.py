@@ -149,9 +149,10 @@ def same_bits(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
 def test_gradients_have_the_same_bits(program, strategy):
     """With every schedule, on fresh parameters."""
     expected = gradients(program, plainly)
-    engine.stats("execute.recompute", reset=True)
+    engine.stats("execute.rematerialize", reset=True)
     assert same_bits(gradients(program, dy.checkpoint), expected)
-    assert engine.stats("execute.recompute")["nodes"] > 0
+    # Of `images`, backward reads only what batch normalization has asked for, and what stays after the pass.
+    assert (engine.stats("execute.rematerialize")["nodes"] > 0) == (program is not images)
 
 
 def test_a_chain_takes_the_memory_of_a_square_root():
@@ -172,7 +173,7 @@ def test_a_chain_takes_the_memory_of_a_square_root():
         gc.collect()
         arena.give_back()
         loss = dy.squared_norm(call(cells, dy.zeros(size)))
-        engine.stats("execute.recompute", reset=True)
+        engine.stats("execute.rematerialize", reset=True)
         loss.backward()
         held = arena_bytes()
         return held["values"] + held["gradients"], b.grad_as_array()
@@ -180,7 +181,7 @@ def test_a_chain_takes_the_memory_of_a_square_root():
     most, expected = run(plainly)
     least, found = run(dy.checkpoint)
     assert np.array_equal(found, expected)
-    assert 0 < engine.stats("execute.recompute")["nodes"] < 2 * n  # each cell is two nodes
+    assert 0 < engine.stats("execute.rematerialize")["nodes"] < 2 * n  # each cell is two nodes
     per_node = 4 * size
     assert most > n * per_node  # gradients live for a batch only, and sums until they have been read
     assert least < 2.2 * (2 * n) ** 0.5 * per_node + (1 << 17)
@@ -250,10 +251,10 @@ def test_gradients_of_dropped_values_are_there(strategy):
         model = dy.ParameterCollection()
         made, W = steps(call, model=model)
         made[-1].backward()
-        engine.stats("execute.recompute", reset=True)
+        engine.stats("execute.rematerialize", reset=True)
         dy.SimpleSGDTrainer(model, 0.1).update()
         found = [x.gradient() for x in made[1:]]
-        assert engine.stats("execute.recompute")["nodes"] == 0
+        assert engine.stats("execute.rematerialize")["nodes"] == 0
         return found
 
     assert same_bits(asked(dy.checkpoint), asked(plainly))

@@ -86,15 +86,16 @@ def test_less_than_a_program_takes(program, part, strategy):
     """The same losses and gradients."""
     expected = gradients(program)
     most = taken(program)
-    engine.stats("execute.recompute", reset=True)
+    engine.stats("execute.rematerialize", reset=True)
     with limited(max(part * most, 0.5)):
         found = gradients(program)
     if program is long_chain:
         assert same_bits(found, expected)
     else:  # packed weights and collected gradients may have no memory, whatever is dropped
         all_close(found, expected, rtol=1e-3, atol=1e-4)
-    if program is long_chain:  # for some of the others it suffices to pack no weights
-        assert engine.stats("execute.recompute")["nodes"] > 0
+    # For others it suffices to pack no weights; or what goes need not be computed again, as backward does not read it.
+    if program is long_chain and part < 0.8:
+        assert engine.stats("execute.rematerialize")["nodes"] > 0
 
 
 @pytest.mark.usefixtures("small_graphs_keep_all")
@@ -104,10 +105,10 @@ def test_a_chain_in_a_tenth_of_its_memory():
     before = engine.tune("schedule.transient.least_of_plan", 1 << 60)
     most = taken(long_chain)
     engine.tune("schedule.transient.least_of_plan", before)
-    engine.stats("execute.recompute", reset=True)
+    engine.stats("execute.rematerialize", reset=True)
     with limited(0.12 * most):
         assert same_bits(gradients(long_chain, 1), expected)
-    assert engine.stats("execute.recompute")["nodes"] < 3000  # of a thousand cells of three nodes
+    assert engine.stats("execute.rematerialize")["nodes"] < 3000  # of a thousand cells of three nodes
 
 
 def test_values_and_gradients_can_be_asked_for():
@@ -145,10 +146,10 @@ def test_backward_runs_out_of_memory():
     expected = gradients(long_chain, 1)
     most = taken(long_chain)
     engine.tune("schedule.budget.percent_of_values", 90)  # wrong on purpose
-    engine.stats("execute.recompute", reset=True)
-    with limited(0.7 * most):
+    engine.stats("execute.rematerialize", reset=True)
+    with limited(0.55 * most):
         assert same_bits(gradients(long_chain, 1), expected)
-    assert engine.stats("execute.recompute")["nodes"] > 0
+    assert engine.stats("execute.rematerialize")["nodes"] > 0
 
 
 @pytest.mark.usefixtures("nothing_held")
@@ -168,10 +169,10 @@ def test_changed_parameters_are_not_used_to_compute_again():
 
 def test_small_graphs_are_not_touched():
     """Where there is room, nothing runs twice."""
-    engine.stats("execute.recompute", reset=True)
+    engine.stats("execute.rematerialize", reset=True)
     with limited(64):
         gradients(layers)
-    assert engine.stats("execute.recompute")["nodes"] == 0
+    assert engine.stats("execute.rematerialize")["nodes"] == 0
 
 
 @pytest.mark.parametrize("first", range(0, 60, 20))
@@ -238,9 +239,9 @@ update()
 held = sum(arena_bytes().values())
 config.set(mem=(arena.used_bytes() - held / 2) / 2**20)  # the nodes themselves stay outside
 for _ in range(3):
-    engine.stats("execute.recompute", reset=True)
+    engine.stats("execute.rematerialize", reset=True)
     update()
-print(engine.stats("execute.recompute")["nodes"] / 20_000, sum(arena_bytes().values()) / held)
+print(engine.stats("execute.rematerialize")["nodes"] / 20_000, sum(arena_bytes().values()) / held)
 """
 
 

@@ -83,10 +83,10 @@ def test_within_a_limit_of_the_process(program: Callable, autobatching: int) -> 
 @pytest.mark.parametrize("autobatching", [0, 1])
 def test_within_a_limit_of_a_graph(autobatching: int) -> None:
     expected, _ = numbers(40, 256, autobatching=autobatching)
-    engine.stats("execute.recompute", reset=True)
+    engine.stats("execute.rematerialize", reset=True)
     got, taken = numbers(40, 256, autobatching=autobatching, mem=3)
     close(got, expected)
-    assert engine.stats("execute.recompute")["nodes"]
+    assert engine.stats("execute.rematerialize")["nodes"]
     assert taken["values"] + taken["gradients"] + taken["scratch"] <= 3 * MIB
 
 
@@ -95,10 +95,10 @@ def test_the_memory_of_the_device_is_the_limit(memory_of_device: Callable[[int],
     expected, taken = numbers(48, 512, autobatching=0)
     memory_of_device(used_bytes() + taken["held"] // 3)
     for _ in range(2):
-        engine.stats("execute.recompute", reset=True)
+        engine.stats("execute.rematerialize", reset=True)
         got, less = numbers(48, 512, autobatching=0)
         close(got, expected)
-        assert engine.stats("execute.recompute")["nodes"]
+        assert engine.stats("execute.rematerialize")["nodes"]
         assert less["held"] <= taken["held"] // 3
 
 
@@ -142,10 +142,10 @@ def gated_cells(n: int, count: int, **how: float) -> tuple[list[np.ndarray], dic
 def test_runs_of_elementwise_batches_are_taken_apart_within_a_limit() -> None:
     expected, taken = gated_cells(30, 48)
     for _ in range(2):  # the second time with the plan of the first one
-        engine.stats("execute.recompute", reset=True)
+        engine.stats("execute.rematerialize", reset=True)
         got, less = gated_cells(30, 48, mem=sum(taken.values()) / MIB / 3)
         close(got, expected)
-        assert engine.stats("execute.recompute")["nodes"]
+        assert engine.stats("execute.rematerialize")["nodes"]
     all_equal(gated_cells(30, 48)[0], expected)
 
 
@@ -187,9 +187,9 @@ def test_values_within_runs_and_cells_can_be_asked_for(drops: Callable[[bool], N
     found = []
     for on in (False, True):
         drops(on)
-        engine.stats("execute.recompute", reset=True)
+        engine.stats("execute.rematerialize", reset=True)
         found.append(asked_in_runs(autobatching))
-        assert (engine.stats("execute.recompute")["nodes"] > 0) == on
+        assert (engine.stats("execute.rematerialize")["nodes"] > 0) == on
     assert len(found[0]) == len(found[1]) > 20
     all_equal(*found)
 

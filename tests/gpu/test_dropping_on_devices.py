@@ -145,9 +145,9 @@ def test_dropped_values_by_their_numbers(
     found = []
     for on in (False, True):
         drops(on)
-        engine.stats("execute.recompute", reset=True)
+        engine.stats("execute.rematerialize", reset=True)
         found.append(asked(places, autobatching))
-        assert (engine.stats("execute.recompute")["nodes"] > 0) == on
+        assert (engine.stats("execute.rematerialize")["nodes"] > 0) == on
     same(*found)
 
 
@@ -180,14 +180,14 @@ def test_checkpoints(places: tuple[str, str], autobatching: int) -> None:
     found = []
     for call in (plainly, dy.checkpoint):
         dy.reset_random_seed(5)
-        engine.stats("execute.recompute", reset=True)
+        engine.stats("execute.rematerialize", reset=True)
         layers = Layers(places)
         with dy.ComputationGraph(autobatching=autobatching):
             loss = layers.loss(call, keeps=True)
             loss.backward()
             held = [array for x in layers.made for array in (x.npvalue(), x.gradient())]
             found.append([loss.npvalue(), *held, *layers.gradients()])
-            assert (engine.stats("execute.recompute")["nodes"] > 0) == (call is dy.checkpoint)
+            assert (engine.stats("execute.rematerialize")["nodes"] > 0) == (call is dy.checkpoint)
             loss.backward()
             close(layers.gradients(), found[-1][-4:])
             layers.made.clear()
@@ -315,9 +315,9 @@ def test_gradients_take_turns(places: tuple[str, str]) -> None:
 def test_within_a_limit_of_a_graph(places: tuple[str, str]) -> None:
     expected, taken = wide(places, 48)
     most = (taken["values"] + taken["gradients"] + taken["scratch"]) / MIB / 3
-    engine.stats("execute.recompute", reset=True)
+    engine.stats("execute.rematerialize", reset=True)
     got, less = wide(places, 48, mem=most)
-    assert engine.stats("execute.recompute")["nodes"]
+    assert engine.stats("execute.rematerialize")["nodes"]
     assert less["values"] + less["gradients"] + less["scratch"] <= most * MIB
     np.testing.assert_array_equal(got[0], expected[0])
     for x, y in zip(got[1:], expected[1:]):
@@ -331,14 +331,14 @@ def in_a_third(environment: MutableMapping[str, str]) -> int:
     dy.renew_cg()
     free, total = memory_info(0)
     environment["EMU_MEMORY"] = str(total - free + taken["held"] // 3)
-    engine.stats("execute.recompute", reset=True)
+    engine.stats("execute.rematerialize", reset=True)
     for _ in range(2):
         got, less = wide(places, 128)
         assert less["held"] <= taken["held"] // 3
         np.testing.assert_array_equal(got[0], expected[0])
         for x, y in zip(got[1:], expected[1:]):
             np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5 * float(np.abs(y).max()))
-    return engine.stats("execute.recompute")["nodes"]
+    return engine.stats("execute.rematerialize")["nodes"]
 
 
 def test_the_memory_of_a_device_is_a_limit() -> None:

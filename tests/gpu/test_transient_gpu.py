@@ -85,3 +85,24 @@ def test_small_values_are_kept(drops) -> None:
             launches.append(engine.stats("gpu.0")["launches"] - before)
             assert arena_bytes()["values"]
     assert launches[0] == launches[1]
+
+
+def test_node_by_node(drops) -> None:
+    """The bias of a sum that is transient is not copied in advance, for nodes of a batch that is too long either."""
+    found = []
+    for on in (False, True):
+        drops(on)
+        collection = dy.ParameterCollection()
+        b, W = (collection.parameters_from_numpy(np.cos(np.arange(n).reshape(4, -1) * n)) for n in (4, 16))
+        with engine.tuned({"execute.walk.most_along": 1}), dy.ComputationGraph(autobatching=1):
+            sums = []
+            for k in range(4):
+                x = dy.inputTensor(np.sin(np.arange(4.0) + k).reshape(4, 1))
+                for _ in range(3):
+                    x = dy.tanh(dy.affine_transform([b, W, x]))
+                sums.append(dy.squared_norm(x))
+            loss = dy.esum(sums)
+            del sums, x
+            loss.backward()
+            found.append([loss.npvalue(), b.grad_as_array(), W.grad_as_array()])
+    same(*found)

@@ -206,8 +206,8 @@ def test_each_allocation_fails_once(autobatching: int, memory_limit) -> None:
         assert arena.used_bytes() == base
     assert stage == "done"
     assert failed["build"] >= 3
-    assert failed["forward"] >= 10
-    assert failed["backward"] >= 10
+    assert failed["forward"] >= 3
+    assert failed["backward"] >= 3
 
 
 def test_poison_fills_what_is_freed(tmp_path) -> None:

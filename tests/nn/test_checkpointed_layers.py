@@ -42,9 +42,9 @@ def test_the_same_bits(made):
         return [value, *(p.grad_as_array() for p in model.parameters_list())]
 
     expected = gradients(False)
-    engine.stats("execute.recompute", reset=True)
+    engine.stats("execute.rematerialize", reset=True)
     found = gradients(True)
-    assert engine.stats("execute.recompute")["nodes"] > 0
+    assert engine.stats("execute.rematerialize")["nodes"] > 0
     assert all(np.array_equal(x, y) for x, y in zip(found, expected))
 
 

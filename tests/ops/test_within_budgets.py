@@ -102,9 +102,9 @@ def test_values_are_dropped_within_the_smallest_limit(
     autobatching: int, small_too: int, rng: np.random.Generator
 ) -> None:
     """Else the test above would check nothing.  Where memory for a plan runs out, too, no half of one is left."""
-    engine.stats("execute.recompute", reset=True)
+    engine.stats("execute.rematerialize", reset=True)
     with engine.tuned({"schedule.transient.small_too": small_too}):
         for case in WITH_GRADIENT[::50]:
             calls = Calls(case, case.batch_sizes()[-1], rng, autobatching)
             within_the_smallest(calls, 1.5 * calls.run()[1] + 0.1)
-    assert engine.stats("execute.recompute")["nodes"] > 0
+    assert engine.stats("execute.rematerialize")["nodes"] > 0

@@ -26,7 +26,7 @@ def cells(weights: dy.Parameters, x: dy.Expression, n: int = CELLS) -> dy.Expres
 
 
 def computed_again() -> int:
-    return engine.stats("execute.recompute")["nodes"]
+    return engine.stats("execute.rematerialize")["nodes"]
 
 
 def checkpointed(weights: dy.Parameters) -> None:
@@ -51,7 +51,7 @@ def weights(collection: dy.ParameterCollection) -> dy.Parameters:
 def test_report(weights: dy.Parameters) -> None:
     """What was dropped is not among the values, and what ran again is counted as it ran."""
     checkpointed(weights)  # weights are packed
-    engine.stats("execute.recompute", reset=True)
+    engine.stats("execute.rematerialize", reset=True)
     with dy.record_lines():
         checkpointed(weights)
     report = dy.memory_report()
@@ -151,7 +151,7 @@ assert (again.dropped, again.missing) == ([], 0)
 def test_profile(weights: dy.Parameters, tmp_path: Path) -> None:
     """Forward, forward again and backward are apart; text, page and timeline have all three."""
     checkpointed(weights)
-    engine.stats("execute.recompute", reset=True)
+    engine.stats("execute.rematerialize", reset=True)
     with profiling.measure(timeline=True) as profile:
         checkpointed(weights)
     rows = {(row.way, row.op): row for row in profile}

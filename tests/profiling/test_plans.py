@@ -87,7 +87,7 @@ CASES: dict[str, tuple[Callable[[], dy.Expression], str, str]] = {
     "view": (views, "pick_range", "views   1      10 KiB in 1"),
     "kept for a view": (views, "concatenate", "viewed"),
     "dropped": (lambda: dy.sum_elems(dy.checkpoint(chain, inputs())), "matmul", "until [0,4] again "),
-    "dropped within a limit": (limited, "matmul", "until [0,"),
+    "dropped within a limit": (limited, "matmul", "until 1 "),
 }
 
 

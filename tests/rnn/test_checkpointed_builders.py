@@ -75,10 +75,10 @@ def test_same_bits(name: str, run: Callable[..., dy.Expression], dropout: float,
     """For all builders, with each number of states that are kept."""
     expected = trained(BUILDERS[name], run, dropout)
     for every in (1, 3, 6, 1000, True):
-        engine.stats("execute.recompute", reset=True)
+        engine.stats("execute.rematerialize", reset=True)
         found = trained(BUILDERS[name], run, dropout, checkpoint=every)
         assert all(np.array_equal(x, y) for x, y in zip(found, expected)), every
-        again = engine.stats("execute.recompute")["nodes"]
+        again = engine.stats("execute.rematerialize")["nodes"]
         if every not in (1, 1000):
             assert again > 0, every
 
@@ -103,10 +103,10 @@ def test_memory() -> None:
 
 
 def test_each_node_runs_at_most_twice() -> None:
-    engine.stats("execute.recompute", reset=True)
+    engine.stats("execute.rematerialize", reset=True)
     trained(BUILDERS["lstm"], transduced, 0, checkpoint=6)
     nodes = len(dy.cg())
-    assert 0 < engine.stats("execute.recompute")["nodes"] < nodes
+    assert 0 < engine.stats("execute.rematerialize")["nodes"] < nodes
 
 
 def test_states_can_be_asked_for() -> None:

@@ -75,10 +75,10 @@ def with_and_without(
     found, taken, again = [], [], []
     for on in (False, True):
         drops(on)
-        engine.stats("execute.recompute", reset=True)
+        engine.stats("execute.rematerialize", reset=True)
         with dy.ComputationGraph(autobatching=autobatching) as graph:
             found.append(list(script(graph, model())))
             taken.append(arena_bytes())
-        again.append(engine.stats("execute.recompute")["nodes"])
+        again.append(engine.stats("execute.rematerialize")["nodes"])
     same(*found)
     return taken, again

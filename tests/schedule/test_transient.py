@@ -103,10 +103,10 @@ def test_small_graphs_keep_all(drops: Switch, poison: bool) -> None:
     engine.tune("memory.arena.poisoning", poison)
     with dy.ComputationGraph(autobatching=1) as graph:
         layers(Weights(), 2).value()
-        engine.stats("execute.recompute", reset=True)
+        engine.stats("execute.rematerialize", reset=True)
         with contextlib.redirect_stdout(io.StringIO()):
             graph.dump()
-        assert engine.stats("execute.recompute")["nodes"] == 0
+        assert engine.stats("execute.rematerialize")["nodes"] == 0
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -351,7 +351,7 @@ def test_backward_twice(drops: Switch, autobatching: int) -> None:
         def script(graph: dy.ComputationGraph, model: Scores, renewed: bool = renewed) -> Found:
             for _ in range(1 + renewed):
                 graph.renew()
-                engine.stats("execute.recompute", reset=True)
+                engine.stats("execute.rematerialize", reset=True)
                 loss = model.loss()
                 for _ in range(2):
                     loss.backward()
@@ -426,10 +426,10 @@ def test_a_graph_that_was_asked_keeps_all(drops: Switch) -> None:
     with dy.ComputationGraph(autobatching=1) as graph:
         for _ in range(3):
             graph.renew()
-            engine.stats("execute.recompute", reset=True)
+            engine.stats("execute.rematerialize", reset=True)
             layers(weights, 3).backward()
             node_of(graph, "affine_transform", 30).npvalue()
-        assert engine.stats("execute.recompute")["nodes"] == 0
+        assert engine.stats("execute.rematerialize")["nodes"] == 0
 
 
 # ---- errors -------------------------------------------------------------------------------------
