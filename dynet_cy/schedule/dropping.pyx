@@ -32,7 +32,7 @@ from dynet_cy.schedule.budget cimport (
 from dynet_cy.schedule.chains cimport SEARCHED, append_stretch, plan_chain
 from dynet_cy.schedule.dividing cimport Undivided, divide, keep_undivided
 from dynet_cy.schedule.facts cimport NONE, PlanFacts, batch_of, open_facts
-from dynet_cy.schedule.transient cimport Places, find_kept, lay_out_dropped
+from dynet_cy.schedule.transient cimport Places, find_kept, keep_all, lay_out_dropped
 
 cdef enum:
     LEAST_TO_CUT = 1 << 12          # bytes; less is one stretch
@@ -87,7 +87,7 @@ cdef struct Choice:
 cdef bint plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
                          Places* places) noexcept nogil:
     cdef size_t top = g.scratch.top
-    cdef uint32_t before = n_stretches(g), b
+    cdef uint32_t before = n_stretches(g)
     cdef uint8_t* kept = NULL
     cdef bint found
     find_plan(g, n_batches, targets, n, most_along, &kept)
@@ -95,8 +95,7 @@ cdef bint plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets,
     if found and not lay_out_plan(g, n_batches[0], before, kept, places):
         found = False
         array_rewind(&g.stretches, before * sizeof(Stretch))
-        for b in range(n_batches[0]):
-            batches_of(g)[g.n_batches + b].level = batches_of(g)[g.n_batches + b].planned = 0
+        keep_all(g, n_batches[0])
     arena_rewind(&g.scratch, top)
     return found
 
