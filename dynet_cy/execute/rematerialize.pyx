@@ -36,7 +36,7 @@ from dynet_cy.execute.walk cimport (
 from dynet_cy.graph.structs cimport (
     AGAIN, COLUMNS, COMPUTED, CUT, DONATED, FLATTENED, FOR_NOW, IN_ORDER, IN_STRETCH, MOST_DEPTH, NO_BATCH, ONE,
     RESIDENT, SPARED, STACKED, STRIPPED, TILES, TRANSIENT, VIEWS, Batch, Draws, Graph, Node, Read, Stretch, args_of,
-    batches_of, block_bytes, claim_again, cut_stretches, drop_stretches, drop_values, end_of_room, free_again,
+    batches_of, block_bytes, claim_again, cut_stretches, drop_stretches, drop_values, end_of_room, free_memory,
     held_of, home_of, is_dropped, n_stretches, nodes_of, order_of, part_gradients, state_of, stretches_of, strip,
 )
 from dynet_cy.kernels.product cimport note_caller, pack_for_narrow
@@ -435,7 +435,7 @@ cdef void give_up(Graph* g, Batch* batch) noexcept nogil:
         return
     drop_values(g, batch)
     if batch.form != VIEWS:
-        free_again(g, batch.y, block_bytes(batch.bytes))
+        free_memory(g, batch.y, block_bytes(batch.bytes))
 
 
 cdef int run_marked(Walk* w, uint32_t first, uint32_t end, Purpose purpose) noexcept nogil:

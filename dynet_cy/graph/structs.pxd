@@ -311,14 +311,13 @@ cdef extern from "dynet_cy/gradients.h" nogil:
     # end of structs
 
     # derived: functions of bint take_spare, bint leave_spare, bint open_gradients, bint claim_gradients, claim_memory,
-    #     claim_again, free_again, free_memory, done_with, first_joint, last_joint, gradient_bytes
+    #     claim_again, free_memory, done_with, first_joint, last_joint, gradient_bytes
     bint take_spare "dy_take_spare"(Batch* batch, Spare* spare)
     bint leave_spare "dy_leave_spare"(const Graph* g, Batch* batch, Spare* spare)
     bint open_gradients "dy_open_gradients"(Graph* g, int whole)
     bint claim_gradients "dy_claim_gradients"(Graph* g, Batch* batch)
     void* claim_memory "dy_claim_memory"(Graph* g, size_t bytes, int lasting)
     void* claim_again "dy_claim_again"(Graph* g, size_t bytes)
-    void free_again "dy_free_again"(Graph* g, void* p, size_t bytes)
     void free_memory "dy_free_memory"(Graph* g, void* p, size_t bytes)
     Batch* done_with "dy_done_with"(Batch* batch)
     Batch* first_joint "dy_first_joint"(Batch* batch)

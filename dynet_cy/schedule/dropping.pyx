@@ -1016,14 +1016,41 @@ cdef void keep_viewed(Search* s, uint32_t b) noexcept nogil:
 # ---- memory ------------------------------------------------------------------------------
 
 cdef size_t bytes_at_a_time(Search* s) noexcept nogil:
-    """The bytes that values of the plan take at a time: those that are kept, and the largest stretch of each depth."""
+    """The bytes that values of the plan take at a time: those that are kept, and those of stretches."""
     cdef const Batch* batches = batches_of(s.g)
-    cdef size_t all = largest_stretches(s.g, s.before, s.bytes - s.begin)
+    cdef size_t all = most_in_stretches(s)
     cdef uint32_t b
     for b in range(s.begin, s.end):
         if batches[b].level == 0 and not is_transient(s, b):
             all += s.bytes[b - s.begin]
     return all
+
+
+cdef size_t most_in_stretches(const Search* s) noexcept nogil:
+    """The most bytes that values of stretches take at a time: backward over an innermost stretch has its values, and
+    those of the stretches around it that were computed before them."""
+    cdef const Graph* g = s.g
+    cdef const Batch* batches = batches_of(g)
+    cdef const Stretch* of = stretches_of(g)
+    cdef uint32_t[9] around                     # MOST_DEPTH + 1: the stretch of each depth
+    cdef size_t[9] bytes                        # of its values so far
+    cdef size_t all, most = 0
+    cdef uint32_t next_stretch = s.before, b, inner, depth, level
+    memset(around, 0xFF, sizeof(around))
+    for b in range(s.begin, s.end):
+        inner = enter_stretches(g, b, &next_stretch, around)
+        if inner == NONE:
+            continue
+        all = 0
+        level = batches[b].level
+        for depth in range(1, of[inner].depth + 1):
+            if of[around[depth]].first == b:
+                bytes[depth] = 0
+            if depth == level:
+                bytes[depth] += block_bytes(s.bytes[b - s.begin])
+            all += bytes[depth]
+        most = max(most, all)
+    return most
 
 
 cdef inline bint is_transient(const Search* s, uint32_t b) noexcept nogil:
@@ -1108,30 +1135,7 @@ cdef bint lay_out_plan(Graph* g, uint32_t n_batches, uint32_t first, uint8_t* ke
             places.stays += block_bytes(bytes_of(g, &batch[b]))
         else:
             kept[b] = False
-    if places.stays:                            # in backward the largest stretches take its place
-        places.least = largest_stretches(g, first, NULL)
     return lay_out_dropped(g, n_batches, kept, places)
-
-
-cdef size_t largest_stretches(const Graph* g, uint32_t first, const size_t* bytes_by_batch) noexcept nogil:
-    """The bytes that values of the largest stretch of each depth take together, from one stretch on."""
-    cdef const Batch* batches = batches_of(g)
-    cdef const Stretch* x
-    cdef size_t bytes, all = 0
-    cdef size_t[8] largest                      # MOST_DEPTH
-    cdef uint32_t i, b
-    cdef int k
-    memset(largest, 0, sizeof(largest))
-    for i in range(first, n_stretches(g)):
-        x = &stretches_of(g)[i]
-        bytes = 0
-        for b in range(x.first, x.end):
-            if batches[b].level == x.depth:
-                bytes += block_bytes(bytes_by_batch[b] if bytes_by_batch != NULL else bytes_of(g, &batches[b]))
-        largest[x.depth - 1] = max(largest[x.depth - 1], bytes)
-    for k in range(MOST_DEPTH):
-        all += largest[k]
-    return all
 
 
 cdef void find_resident(Graph* g, uint32_t first) noexcept nogil:

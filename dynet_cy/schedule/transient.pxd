@@ -15,7 +15,6 @@ cdef Number least_donated
 # Where dropped values of a plan lie (include/dynet_cy/dropping.h).
 cdef struct Places:
     size_t block                    # bytes of the block
-    size_t least                    # the least that it is to have, if something stays after the pass
     size_t stays                    # bytes of the part of it in which that lies
     size_t at                       # and where that begins
 

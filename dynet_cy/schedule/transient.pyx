@@ -550,7 +550,7 @@ cdef bint lay_out(Search* s, Places* places) noexcept nogil:
             batches[b].y = <float*>at[b - s.begin]
             if batches[b].level == 0:
                 batches[b].level = batches[b].planned = <uint8_t>TRANSIENT
-    places.block = max(block.end, places.least)
+    places.block = block.end
     return True
 
 

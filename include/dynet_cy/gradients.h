@@ -160,8 +160,8 @@ static inline int dy_open_gradients(dy_graph *g, int whole) {
     dy_array_rewind(&g->free_values, 0);
     if (g->room.bytes) {
         char *after = g->room.p + g->room.used;
-        dy_add_hole(&g->grads, &g->free_values, g->room.block, (size_t)(g->room.p - g->room.block));
-        dy_add_hole(&g->grads, &g->free_values, after, (size_t)(g->room.block + g->room.bytes - after));
+        dy_add_hole(&g->grads, &g->free_gradients, g->room.block, (size_t)(g->room.p - g->room.block));
+        dy_add_hole(&g->grads, &g->free_gradients, after, (size_t)(g->room.block + g->room.bytes - after));
         g->room.begun = 1;
     }
     for (uint32_t i = 0; whole && values->n && i <= values->now; i++) {
@@ -236,28 +236,24 @@ static inline size_t dy_gradient_bytes(const dy_batch *first, const dy_batch *la
     return n + last->bytes;
 }
 
-/* Memory for the rest of a backward pass, or for longer; NULL if there is none. */
+/* Memory for the rest of a backward pass, or for longer; NULL if there is none.
+ *
+ * In graphs with stretches it shares holes with values that are computed again, which go one stretch after the other, while
+ * gradients stay longer: these take the highest holes, values the lowest ones, so that free memory between them stays in one
+ * piece. */
 static inline void *dy_claim_memory(dy_graph *g, size_t bytes, int lasting) {
-    void *p = NULL;
     bytes = dy_round_up(bytes, DY_ALIGN);
-    if (g->donates && !lasting && !(p = dy_take_hole(&g->free_gradients, bytes)))
+    void *p = dy_n_stretches(g) ? dy_take_outermost_hole(&g->free_gradients, bytes, 1)
+                                : dy_take_hole(&g->free_gradients, bytes);
+    if (!p && g->donates && !lasting)
         p = dy_take_hole(&g->free_values, bytes);
-    if (!p)
-        p = dy_fill_hole(&g->grads, &g->free_gradients, bytes);
-    return p || g->donates ? p : dy_take_hole(&g->free_values, bytes);  /* memory of values that were computed again */
+    return p ? p : dy_arena_alloc(&g->grads, bytes);
 }
 
-/* Memory for values that are computed again in backward over stretches, in the arena of gradients; NULL if there is none.
- * It is listed apart: one stretch after the other needs about as much, which gradients would cut into pieces. */
+/* Memory for values that are computed again in backward over stretches; NULL if there is none. */
 static inline void *dy_claim_again(dy_graph *g, size_t bytes) {
-    void *p = dy_take_hole(&g->free_values, bytes);
-    if (!p)
-        p = dy_arena_alloc(&g->grads, bytes);
-    return p ? p : dy_take_hole(&g->free_gradients, bytes);
-}
-
-static inline void dy_free_again(dy_graph *g, void *p, size_t bytes) {
-    dy_add_hole(&g->grads, &g->free_values, p, bytes);
+    void *p = dy_take_outermost_hole(&g->free_gradients, bytes, 0);
+    return p ? p : dy_arena_alloc(&g->grads, bytes);
 }
 
 /* Free such memory. */
