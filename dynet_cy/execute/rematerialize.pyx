@@ -36,8 +36,9 @@ from dynet_cy.execute.walk cimport (
 from dynet_cy.graph.structs cimport (
     AGAIN, COLUMNS, COMPUTED, CUT, DONATED, FLATTENED, FOR_NOW, IN_ORDER, IN_STRETCH, MOST_DEPTH, NO_BATCH, ONE,
     RESIDENT, SPARED, STACKED, STRIPPED, TILES, TRANSIENT, VIEWS, Batch, Draws, Graph, Node, Read, Stretch, args_of,
-    batches_of, block_bytes, claim_again, cut_stretches, drop_stretches, drop_values, end_of_room, free_memory,
-    held_of, home_of, is_dropped, n_stretches, nodes_of, order_of, part_gradients, state_of, stretches_of, strip,
+    arrive, batches_of, block_bytes, claim_again, cut_stretches, drop_stretches, drop_values, end_of_room,
+    free_memory, free_reserved, held_of, home_of, is_dropped, n_stretches, nodes_of, order_of, part_gradients,
+    state_of, stretches_of, strip,
 )
 from dynet_cy.kernels.product cimport note_caller, pack_for_narrow
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, arena_trim, array_push
@@ -153,7 +154,7 @@ cdef int open_lifetimes(Walk* w, Lifetimes* x) noexcept nogil:
     for i in range(x.stretch, n_stretches(g)):
         stretches_of(g)[i].draws = w.draws
     for b in range(x.begin, x.begin + x.n_batches if x.drops or g.may_donate else x.begin):
-        if (batches_of(g)[b].level or batches_of(g)[b].donation) and note_reads_of(w, &batches_of(g)[b]):
+        if (batches_of(g)[b].level or batches_of(g)[b].lifetime) and note_reads_of(w, &batches_of(g)[b]):
             return -1
     return 0
 
@@ -181,7 +182,7 @@ cdef int run_in_stretches(Walk* w, const Lifetimes* x) noexcept nogil:
     while g.n_batches < end:
         first = g.n_batches
         after = first + 1
-        while after < end and not batches_of(g)[after].donation & CUT:
+        while after < end and not batches_of(g)[after].lifetime & CUT:
             after += 1
         top = g.scratch.top
         ended = run_planned_at_once(w, after - first)
@@ -225,7 +226,7 @@ cdef void close_lifetimes(Graph* g, const Lifetimes* x, int ended) noexcept nogi
         return
     for b in range(x.begin, g.n_batches):
         batch = &batches_of(g)[b]
-        if batch.level and not batch.donation & RESIDENT:
+        if batch.level and not batch.lifetime & RESIDENT:
             drop_values(g, batch)
     if ended:
         cut_stretches(g, g.n_batches, g.values.top)
@@ -331,9 +332,9 @@ cdef inline bint is_computed(const Graph* g, const Batch* batch) noexcept nogil:
 
 cdef inline uint32_t mark(Batch* batch, uint32_t bits) noexcept nogil:
     """Mark a batch to be computed again; returns how many are marked by that."""
-    if batch.donation & AGAIN:
+    if batch.lifetime & AGAIN:
         return 0
-    batch.donation |= <uint16_t>(AGAIN | bits)
+    batch.lifetime |= <uint16_t>(AGAIN | bits)
     return 1
 
 
@@ -349,7 +350,7 @@ cdef uint32_t mark_arguments(Graph* g, uint32_t end, uint32_t n, const uint32_t*
     cdef bint stays
     while n:
         b -= 1
-        if not batches_of(g)[b].donation & AGAIN:
+        if not batches_of(g)[b].lifetime & AGAIN:
             continue
         n -= 1
         for j in range(batches_of(g)[b].count):
@@ -359,7 +360,7 @@ cdef uint32_t mark_arguments(Graph* g, uint32_t end, uint32_t n, const uint32_t*
                     continue
                 number = nodes_of(g)[args_of(g, x)[k]].batch
                 of = &batches_of(g)[number]
-                stays = (of.donation & DONATED or stay != NULL and of.level and of.level != TRANSIENT
+                stays = (of.lifetime & DONATED or stay != NULL and of.level and of.level != TRANSIENT
                          and stay[of.level] <= number)
                 n += mark(of, 0 if stays else FOR_NOW)
     return b
@@ -368,7 +369,7 @@ cdef uint32_t mark_arguments(Graph* g, uint32_t end, uint32_t n, const uint32_t*
 cdef void unmark(Graph* g, uint32_t first, uint32_t end) noexcept nogil:
     cdef uint32_t b
     for b in range(first, end):
-        batches_of(g)[b].donation &= <uint16_t>~(AGAIN | FOR_NOW)
+        batches_of(g)[b].lifetime &= <uint16_t>~(AGAIN | FOR_NOW)
 
 
 # ---- running again -----------------------------------------------------------------------
@@ -396,11 +397,11 @@ cdef int compute_again(Walk* w, uint32_t first, uint32_t end, uint32_t purpose) 
         arena_rewind(&g.scratch, top)
     for b in range(first, end):
         batch = &batches_of(g)[b]
-        batch.donation &= <uint16_t>~(DONATED | (STRIPPED if purpose == STRETCH else 0))
+        batch.lifetime &= <uint16_t>~(DONATED | (STRIPPED if purpose == STRETCH else 0))
         batch.again += 1
         add_to(&nodes_again, batch.count)
         for j in range(batch.count):
-            state_of(g)[order_of(g)[batch.first + j]] |= <uint8_t>COMPUTED
+            arrive(&state_of(g)[order_of(g)[batch.first + j]])
     return 0
 
 
@@ -410,14 +411,14 @@ cdef int take_place(Walk* w, uint32_t number, Purpose purpose) noexcept nogil:
     cdef Batch* batch = &batches_of(g)[number]
     cdef size_t bytes = block_bytes(batch.bytes)
     cdef void* y
-    if batch.donation & DONATED or batch.form == VIEWS and purpose != REQUEST:
+    if batch.lifetime & DONATED or batch.form == VIEWS and purpose != REQUEST:
         return 0
     if purpose != REQUEST:
         y = claim_again(g, bytes)
         if y == NULL and w.relieve != NULL and w.relieve(w):
             y = claim_again(g, bytes)
     else:
-        y = arena_alloc(&g.grads if batch.donation & FOR_NOW else &g.values, bytes)
+        y = arena_alloc(&g.grads if batch.lifetime & FOR_NOW else &g.values, bytes)
     if y == NULL:
         w.failure.needed = bytes
         return -1
@@ -442,7 +443,7 @@ cdef int run_marked(Walk* w, uint32_t first, uint32_t end, Purpose purpose) noex
     """Compute the values of marked batches."""
     cdef uint32_t b
     for b in range(first, end):
-        if batches_of(w.g)[b].donation & AGAIN and (run_part(w, b, b + 1, compute_again, purpose)
+        if batches_of(w.g)[b].lifetime & AGAIN and (run_part(w, b, b + 1, compute_again, purpose)
                                                     or purpose == CLONES and give_arguments_up(w.g, b, b + 1)):
             return -1
     return 0
@@ -467,7 +468,7 @@ cdef int give_arguments_up(Graph* g, uint32_t first, uint32_t end) noexcept nogi
                 if number == NO_BATCH:
                     continue
                 of = &batches_of(g)[number]
-                if of.donation & FOR_NOW and of.last < end:
+                if of.lifetime & FOR_NOW and of.last < end:
                     give_up(g, of)
     return 0
 
@@ -487,7 +488,7 @@ cdef void draw_as_before(Walk* w, uint32_t number) noexcept nogil:
 cdef int arrange_again(Walk* w, uint32_t number, uint32_t end, uint32_t purpose) noexcept nogil:
     """Bring the arguments of a batch that is not computed again into the form that backward needs."""
     cdef Batch* batch = &batches_of(w.g)[number]
-    batch.donation &= <uint16_t>~STRIPPED
+    batch.lifetime &= <uint16_t>~STRIPPED
     clear_call(batch)
     if w.going_back and not w.at_once and w.device.settle(w):
         return -1
@@ -563,11 +564,11 @@ cdef void keep_from_now(Graph* g, uint32_t node, uint32_t* end, uint32_t* marked
     cdef uint32_t number = nodes_of(g)[node].batch, j
     cdef Batch* batch = &batches_of(g)[number]
     if batch.level:
-        if batch.level == TRANSIENT and not batch.donation & IN_STRETCH:
+        if batch.level == TRANSIENT and not batch.lifetime & IN_STRETCH:
             g.keeps_for = RENEWALS
         drop_values(g, batch)                   # if it stays after the pass, it does so until the next one
         batch.level = 0
-    elif batch.donation & DONATED:
+    elif batch.lifetime & DONATED:
         g.spares_for = RENEWALS
     else:
         return
@@ -592,9 +593,9 @@ cdef int rematerialize_marked(Walk* w, uint32_t end, uint32_t n) noexcept nogil:
     w.number = NO_BATCH
     w.draws = draws
     for b in range(first, end):
-        if batches_of(g)[b].donation & FOR_NOW:
+        if batches_of(g)[b].lifetime & FOR_NOW:
             drop_values(g, &batches_of(g)[b])
-        elif batches_of(g)[b].donation & AGAIN and not is_computed(g, &batches_of(g)[b]):
+        elif batches_of(g)[b].lifetime & AGAIN and not is_computed(g, &batches_of(g)[b]):
             batches_of(g)[b].level = batches_of(g)[b].planned
     unmark(g, first, end)
     arena_rewind(&g.grads, top)
@@ -606,7 +607,7 @@ cdef bint check_marked(Walk* w, uint32_t first, uint32_t end) noexcept nogil:
     """Whether a parameter has changed that marked batches read."""
     cdef uint32_t b
     for b in range(first, end):
-        if batches_of(w.g)[b].donation & AGAIN and check_batch(w, &batches_of(w.g)[b]):
+        if batches_of(w.g)[b].lifetime & AGAIN and check_batch(w, &batches_of(w.g)[b]):
             return True
     return False
 
@@ -621,7 +622,7 @@ cdef int prepare_backward(Walk* w, uint32_t last) noexcept nogil:
         drop_stretches(g)
     for b in range(last + 1):
         batch = &batches_of(g)[b]
-        if (batch.donation & STRIPPED or batch.level and not is_computed(g, batch)) and check_batch(w, batch):
+        if (batch.lifetime & STRIPPED or batch.level and not is_computed(g, batch)) and check_batch(w, batch):
             return -1
     return 0
 
@@ -632,13 +633,15 @@ cdef int run_backward_in_stretches(Walk* w, uint32_t last) noexcept nogil:
     cdef uint16_t inside
     while end > 0:
         first = end - 1
-        inside = batches_of(g)[first].donation & IN_STRETCH
-        while first > 0 and not (batches_of(g)[first].donation & CUT
-                                 or (batches_of(g)[first - 1].donation ^ inside) & IN_STRETCH):
+        inside = batches_of(g)[first].lifetime & IN_STRETCH
+        while first > 0 and not (batches_of(g)[first].lifetime & CUT
+                                 or (batches_of(g)[first - 1].lifetime ^ inside) & IN_STRETCH):
             first -= 1
         if go_back_over(w, first, end) if inside else run_backward(w, first, end - 1):
             g.is_torn = True                    # what was computed again stays: the error may tell of it
             return -1
+        if inside:
+            free_reserved(g)
         end = first
     return 0
 
@@ -647,7 +650,7 @@ cdef bint is_room_whole(const Graph* g) noexcept nogil:
     """Whether all values are there that stay after a pass: an earlier backward may have gone over some."""
     cdef uint32_t b
     for b in range(g.n_batches):
-        if batches_of(g)[b].donation & RESIDENT and batches_of(g)[b].level and not is_computed(g, &batches_of(g)[b]):
+        if batches_of(g)[b].lifetime & RESIDENT and batches_of(g)[b].level and not is_computed(g, &batches_of(g)[b]):
             return False
     return True
 
@@ -663,7 +666,7 @@ cdef int go_back_over(Walk* w, uint32_t first, uint32_t end) noexcept nogil:
     memset(around, 0xFF, sizeof(around))
     inner = enter_stretches(g, first, &next_stretch, around)
     for b in range(first, end):
-        stripped = stripped or batches_of(g)[b].donation & STRIPPED
+        stripped = stripped or batches_of(g)[b].lifetime & STRIPPED
     if stripped and clone(w, first, end, around):
         return -1
     if run_backward(w, first, end - 1) or finish_readers(w):
@@ -701,7 +704,7 @@ cdef int clone(Walk* w, uint32_t first, uint32_t end, uint32_t* around) noexcept
     lowest = mark_arguments(g, end, n, around) if n else first
     failed = run_marked(w, min(lowest, first), first, CLONES) or run_stretch(w, first, end)
     for b in range(min(lowest, first), end):
-        if batches_of(g)[b].donation & FOR_NOW:
+        if batches_of(g)[b].lifetime & FOR_NOW:
             give_up(g, &batches_of(g)[b])
     unmark(g, min(lowest, first), end)
     note_caller(0, False)
@@ -749,11 +752,11 @@ cdef int run_stretch(Walk* w, uint32_t first, uint32_t end) noexcept nogil:
     while b < end:
         batch = &batches_of(g)[b]
         n = 1
-        if batch.donation & AGAIN:
+        if batch.lifetime & AGAIN:
             while (batch.form == TILES and b + n < end and n < MOST_TOGETHER and batch[n].form == TILES
-                   and batch[n].donation & AGAIN):
+                   and batch[n].lifetime & AGAIN):
                 n += 1
-        if run_part(w, b, b + n, compute_again if batch.donation & AGAIN else arrange_again, STRETCH):
+        if run_part(w, b, b + n, compute_again if batch.lifetime & AGAIN else arrange_again, STRETCH):
             return -1
         give_arguments_up(w.g, b, b + n)
         b += n
@@ -832,7 +835,7 @@ cdef int rematerialize_passed(Walk* w, const uint8_t* marks) noexcept nogil:
     cdef Graph* g = w.g
     cdef uint32_t i, end = 0, n = 0
     for i in range(g.n_nodes):
-        if marks[i] & PASSED and is_dropped(g, i) and batches_of(g)[nodes_of(g)[i].batch].donation & DONATED:
+        if marks[i] & PASSED and is_dropped(g, i) and batches_of(g)[nodes_of(g)[i].batch].lifetime & DONATED:
             keep_from_now(g, i, &end, &n)
     return rematerialize_marked(w, end, n)
 
@@ -841,9 +844,9 @@ cdef void spare_needed(Graph* g, const uint8_t* marks) noexcept nogil:
     """Spare the values that something else needs."""
     cdef uint32_t i, home
     for i in range(g.n_batches):
-        batches_of(g)[i].donation &= <uint16_t>~SPARED
+        batches_of(g)[i].lifetime &= <uint16_t>~SPARED
     for i in range(g.n_nodes):
         if marks[i] & NEEDED:
             home = home_of(g, &nodes_of(g)[i])
             if home != NO_BATCH:
-                batches_of(g)[home].donation |= <uint16_t>SPARED
+                batches_of(g)[home].lifetime |= <uint16_t>SPARED

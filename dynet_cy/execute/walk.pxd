@@ -7,8 +7,8 @@ from dynet_cy.core.threads cimport RELAXED, Interrupts, atomic_load
 from dynet_cy.execute.accumulation cimport Addition, Background, Journal
 from dynet_cy.execute.gradient_memory cimport Lending, gradient_for
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, EACH, FLATTENED, NO_BATCH, ONE, STACKED, TILES, VIEWS, WANTED, Batch, Draws, Graph, Node,
-    args_of, batches_of, begin_gradients, claim_kept, claim_values, items_of, nodes_of, order_of, state_of, value_of,
+    COLUMNS, EACH, FLATTENED, NO_BATCH, ONE, STACKED, TILES, VIEWS, Batch, Draws, Graph, Node, args_of, arrive,
+    batches_of, begin_gradients, claim_kept, claim_values, items_of, nodes_of, order_of, state_of, value_of,
 )
 from dynet_cy.memory.arena cimport Arena, arena_alloc
 from dynet_cy.memory.storage cimport Param
@@ -391,7 +391,7 @@ cdef inline void set_one(const Graph* g, const Batch* batch, uint32_t j, Batch* 
     one.bd = nodes_of(g)[order_of(g)[one.first]].dim.bd
     one.form = ONE
     one.level = batch.level
-    one.donation = batch.donation
+    one.lifetime = batch.lifetime
     one.cell = 0
     one.x = NULL
     one.items = NULL
@@ -475,6 +475,6 @@ cdef inline void count_as_run(Graph* g) noexcept nogil:
     cdef uint8_t* state = state_of(g)
     cdef uint32_t j
     for j in range(batch.count):
-        state[ids[j]] = (state[ids[j]] | COMPUTED) & <uint8_t>~WANTED
+        arrive(&state[ids[j]])
     g.n_order += batch.count
     g.n_batches += 1

@@ -12,8 +12,9 @@ from dynet_cy.execute.gradient_memory cimport begin_lending
 from dynet_cy.graph.origin cimport explain, made_at
 from dynet_cy.graph.structs cimport (
     COMPUTED, COPIES, EACH, IN_STRETCH, LIVE, MAY_DONATE, NEEDS_GRAD, NO_BATCH, NO_NODE, RESIDENT, SHARED, STRIPPED,
-    TILES, TRANSIENT, VIEWS, Batch, Graph, Laid, Node, args_of, batches_of, begin_gradients, gradient_of_node,
-    home_of, is_dropped, join_gradients, nodes_of, order_of, release_arguments, state_of, unclaim_values,
+    TILES, TRANSIENT, VIEWS, Batch, Graph, Laid, Node, args_of, arrive, batches_of, begin_gradients,
+    gradient_of_node, home_of, is_dropped, join_gradients, nodes_of, order_of, release_arguments, state_of,
+    unclaim_values,
 )
 from dynet_cy.kernels.kernels cimport random_seed
 from dynet_cy.kernels.product cimport note_caller
@@ -369,7 +370,7 @@ cdef void place_views(Graph* g, const Batch* batch) noexcept nogil:
         a = &nodes[argument_of(g, ids[j])]
         x.val = a.val + view_at(g, x)
         if a.batch != NO_BATCH:
-            batches_of(g)[a.batch].donation &= <uint16_t>~MAY_DONATE
+            batches_of(g)[a.batch].lifetime &= <uint16_t>~MAY_DONATE
     add_to(&views, batch.count)
 
 
@@ -823,7 +824,7 @@ cdef void copy_parts(const Graph* g, const Node* x, float* to) noexcept nogil:
     cdef uint32_t i
     cdef size_t n
     if (op.needs[CPU].laid == NULL or not op.needs[CPU].laid(&x.dim, x.attrs)
-            or batches_of(g)[x.batch].donation & STRIPPED):
+            or batches_of(g)[x.batch].lifetime & STRIPPED):
         return
     for i in range(x.nargs):
         a = &nodes_of(g)[args_of(g, x)[i]]
@@ -1043,7 +1044,7 @@ cdef int run_batches(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
         return -1
     if w.device.forms[batch.form].forward(w, batch, made) or fails_checks(w, batch):
         for k in range(made):
-            drop_values(g, &batch[k])
+            unassign_values(g, &batch[k])
             unclaim_values(g, batch[k].y, batch[k].bytes, values_top)
         arena_rewind(&g.scratch, scratch_top)
         return -1
@@ -1058,7 +1059,7 @@ cdef int run_batches(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     return 0
 
 
-cdef void drop_values(Graph* g, const Batch* batch) noexcept nogil:
+cdef void unassign_values(Graph* g, const Batch* batch) noexcept nogil:
     """Undo `assign_values`."""
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef uint32_t j
@@ -1097,7 +1098,7 @@ cdef inline int run_one(Walk* w, Batch* batch) noexcept nogil:
         return -1
     node.val = batch.y
     node.batch = g.n_batches
-    state[0] = (state[0] | COMPUTED) & <uint8_t>~WANTED
+    arrive(state)
     g.n_order += 1
     g.n_batches += 1
     if g.forward_only:
@@ -1140,7 +1141,7 @@ cdef int poison_dropped(Walk* w) noexcept nogil:
     cdef uint32_t b
     for b in range(w.first, g.n_batches):
         batch = &batches_of(g)[b]
-        if batch.level and not batch.donation & RESIDENT and batch.last < g.n_batches and batch.live:
+        if batch.level and not batch.lifetime & RESIDENT and batch.last < g.n_batches and batch.live:
             batch.live = 0
             if w.device.fill(w, place_of(w, batch.y), batch.bytes // sizeof(float), NAN):
                 return -1
@@ -1188,7 +1189,7 @@ cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil:
     while g.n_batches < end:
         batch = &batches_of(g)[g.n_batches]
         together = 1
-        if batch.donation & IN_STRETCH or (batch.level or batch.donation) and may_pack(w, batch):
+        if batch.lifetime & IN_STRETCH or (batch.level or batch.lifetime) and may_pack(w, batch):
             note_caller(caller_of(g, batch), False)
         if batch.form == TILES and not one_by_one:
             together = neighbours(batch, end - g.n_batches)

@@ -23,8 +23,8 @@ from dynet_cy.gpu.cells cimport find_cells, take_cells_apart
 from dynet_cy.gpu.commands cimport Pass, begin_pass
 from dynet_cy.gpu.copies cimport find_copies
 from dynet_cy.gpu.driver cimport (
-    MOST_GPUS, Address, Gpu, enter, fetch_bytes, gpu_at, leave, pthread_mutex_lock, pthread_mutex_unlock, raise_error,
-    wait, wait_for,
+    MOST_GPUS, Address, Gpu, enter, fetch_bytes, gpu_at, leave, pthread_mutex_lock, pthread_mutex_unlock,
+    raise_error, wait, wait_for,
 )
 from dynet_cy.gpu.fusion cimport find_fusions, take_fusions_apart
 from dynet_cy.gpu.graphs cimport (
@@ -37,7 +37,7 @@ from dynet_cy.gpu.passes cimport load_moves, raise_pass_failure, run_pass
 from dynet_cy.graph.expressions cimport parameter_here, value_here
 from dynet_cy.graph.making cimport is_transfer, source_of
 from dynet_cy.graph.structs cimport (
-    COMPUTED, FORMS, LIVE, NEEDS_GRAD, NO_BATCH, SENT, Batch, Graph, Node, args_of, batches_of, cut_stretches,
+    FORMS, LIVE, NEEDS_GRAD, NO_BATCH, SENT, Batch, Graph, Node, args_of, batches_of, cut_stretches, leave,
     device_of, engine, gradient_of_node, nodes_of, order_of, release_arguments, state_of, value_of,
 )
 from dynet_cy.kernels.kernels cimport K
@@ -306,7 +306,7 @@ cdef void undo(Graph* g, const PassStart* before) noexcept nogil:
     for i in range(g.n_nodes):
         state[i] &= <uint8_t>~SENT
         if nodes_of(g)[i].batch != NO_BATCH and nodes_of(g)[i].batch >= before.n_batches:
-            state[i] &= <uint8_t>~COMPUTED
+            leave(&state[i])
             nodes_of(g)[i].batch = NO_BATCH
             nodes_of(g)[i].val = NULL
     g.stale_gradients = True

@@ -57,8 +57,10 @@ cdef extern from "dynet_cy/graph.h" nogil:
     int WHY_BESIDE "DY_WHY_BESIDE"
     int WHY_VIEW "DY_WHY_VIEW"
     # end of constants
-    # derived: functions of bint same_renewal
+    # derived: functions of bint same_renewal, arrive, leave
     bint same_renewal "dy_same_renewal"(uint64_t a, uint64_t b)
+    void arrive "dy_arrive"(uint8_t* state)
+    void leave "dy_leave"(uint8_t* state)
     # end of functions
     enum:
         FORMS "DY_FORMS"                            # how many: the size of an array
@@ -98,7 +100,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint8_t planned
         uint8_t joint
         uint8_t keeps
-        uint16_t donation
+        uint16_t lifetime
         uint8_t why
         uint32_t reader
         uint32_t last
@@ -131,8 +133,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
     ctypedef struct Room "dy_room":
         char* block
         size_t bytes
-        char* p
         size_t used
+        size_t reserved
         uint8_t begun
 
     ctypedef struct Read "dy_read":
@@ -311,13 +313,14 @@ cdef extern from "dynet_cy/gradients.h" nogil:
     # end of structs
 
     # derived: functions of bint take_spare, bint leave_spare, bint open_gradients, bint claim_gradients, claim_memory,
-    #     claim_again, free_memory, done_with, first_joint, last_joint, gradient_bytes
+    #     claim_again, free_reserved, free_memory, done_with, first_joint, last_joint, gradient_bytes
     bint take_spare "dy_take_spare"(Batch* batch, Spare* spare)
     bint leave_spare "dy_leave_spare"(const Graph* g, Batch* batch, Spare* spare)
     bint open_gradients "dy_open_gradients"(Graph* g, int whole)
     bint claim_gradients "dy_claim_gradients"(Graph* g, Batch* batch)
     void* claim_memory "dy_claim_memory"(Graph* g, size_t bytes, int lasting)
     void* claim_again "dy_claim_again"(Graph* g, size_t bytes)
+    void free_reserved "dy_free_reserved"(Graph* g)
     void free_memory "dy_free_memory"(Graph* g, void* p, size_t bytes)
     Batch* done_with "dy_done_with"(Batch* batch)
     Batch* first_joint "dy_first_joint"(Batch* batch)

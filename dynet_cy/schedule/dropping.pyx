@@ -1018,7 +1018,7 @@ cdef void keep_viewed(Search* s, uint32_t b) noexcept nogil:
 cdef size_t bytes_at_a_time(Search* s) noexcept nogil:
     """The bytes that values of the plan take at a time: those that are kept, and those of stretches."""
     cdef const Batch* batches = batches_of(s.g)
-    cdef size_t all = most_in_stretches(s)
+    cdef size_t all = most_in_stretches(s.g, s.begin, s.end, s.before)
     cdef uint32_t b
     for b in range(s.begin, s.end):
         if batches[b].level == 0 and not is_transient(s, b):
@@ -1026,28 +1026,32 @@ cdef size_t bytes_at_a_time(Search* s) noexcept nogil:
     return all
 
 
-cdef size_t most_in_stretches(const Search* s) noexcept nogil:
-    """The most bytes that values of stretches take at a time: backward over an innermost stretch has its values, and
-    those of the stretches around it that were computed before them."""
-    cdef const Graph* g = s.g
+cdef size_t most_in_stretches(const Graph* g, uint32_t begin, uint32_t end, uint32_t first) noexcept nogil:
+    """The most bytes that values of the stretches of a plan take at a time: backward over an innermost stretch has its
+    values, and those of the stretches around it that were computed before them.
+
+    Args:
+        begin, end: the batches of the plan.
+        first: the number of its first stretch.
+    """
     cdef const Batch* batches = batches_of(g)
-    cdef const Stretch* of = stretches_of(g)
+    cdef const Stretch* s = stretches_of(g)
     cdef uint32_t[9] around                     # MOST_DEPTH + 1: the stretch of each depth
     cdef size_t[9] bytes                        # of its values so far
     cdef size_t all, most = 0
-    cdef uint32_t next_stretch = s.before, b, inner, depth, level
+    cdef uint32_t next_stretch = first, b, inner, depth, level
     memset(around, 0xFF, sizeof(around))
-    for b in range(s.begin, s.end):
+    for b in range(begin, end):
         inner = enter_stretches(g, b, &next_stretch, around)
         if inner == NONE:
             continue
         all = 0
         level = batches[b].level
-        for depth in range(1, of[inner].depth + 1):
-            if of[around[depth]].first == b:
+        for depth in range(1, s[inner].depth + 1):
+            if s[around[depth]].first == b:
                 bytes[depth] = 0
             if depth == level:
-                bytes[depth] += block_bytes(s.bytes[b - s.begin])
+                bytes[depth] += block_bytes(bytes_of(g, &batches[b]))
             all += bytes[depth]
         most = max(most, all)
     return most
@@ -1121,20 +1125,22 @@ cdef bint lay_out_plan(Graph* g, uint32_t n_batches, uint32_t first, uint8_t* ke
     for b in range(n_batches):
         inner = enter_stretches(g, g.n_batches + b, &next_stretch, around)
         batch[b].planned = batch[b].level
-        batch[b].donation = 0                   # backward in stretches uses no memory of values
+        batch[b].lifetime = 0                   # backward in stretches uses no memory of values
         if inner != before:
-            batch[b].donation |= CUT
+            batch[b].lifetime |= CUT
         before = inner
         if inner != NONE:
-            batch[b].donation |= IN_STRETCH
+            batch[b].lifetime |= IN_STRETCH
         if batch[b].level == 0:
             continue
         if batch[b].level != TRANSIENT and stretches_of(g)[around[batch[b].level]].resident:
-            batch[b].donation |= RESIDENT
+            batch[b].lifetime |= RESIDENT
             batch[b].y = <float*>places.stays
             places.stays += block_bytes(bytes_of(g, &batch[b]))
         else:
             kept[b] = False
+    if places.stays:                            # in backward, values of other stretches take its place
+        places.least = most_in_stretches(g, g.n_batches, g.n_batches + n_batches, first)
     return lay_out_dropped(g, n_batches, kept, places)
 
 

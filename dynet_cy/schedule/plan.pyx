@@ -540,7 +540,7 @@ cdef bint plan_from_cache(Graph* g, const Structure* s) noexcept nogil:
         batch[i].parts = batches[BATCH_WORDS * i + 2]
         if batch[i].cell:
             batch[i].cell += g.n_batches
-        batch[i].level = batch[i].planned = batch[i].donation = batch[i].why = 0
+        batch[i].level = batch[i].planned = batch[i].lifetime = batch[i].why = 0
         batch[i].reader = 0
         batch[i].again = 0
         at += batch[i].count
@@ -798,7 +798,7 @@ cdef int plan_plain(Graph* g, uint32_t lowest, uint32_t target, uint32_t count) 
         batch.count = 1
         batch.form = ONE
         batch.cell = 0
-        batch.level = batch.planned = batch.donation = batch.why = 0
+        batch.level = batch.planned = batch.lifetime = batch.why = 0
         batch.reader = 0
         batch.again = 0
         batch += 1
@@ -1021,7 +1021,7 @@ cdef inline Batch* start(Graph* g, uint32_t first, uint32_t form) noexcept nogil
         batch.first = first
         batch.count = 0
         batch.form = form
-        batch.level = batch.planned = batch.donation = batch.why = 0
+        batch.level = batch.planned = batch.lifetime = batch.why = 0
         batch.reader = 0
         batch.again = 0
     return batch

@@ -63,10 +63,10 @@ cdef inline bint is_there(const Graph* g, const Reader* r, uint32_t of, int way)
     levels mean: backward over a stretch has all computed again that it reads, forward and backward."""
     cdef const Batch* batch = &batches_of(g)[of]
     if batch.level == 0:                        # gradients may be written over it when `reader` runs backward
-        return way != BACKWARD or of == r.number or not batch.donation & MAY_DONATE or batch.reader <= r.number + 1
+        return way != BACKWARD or of == r.number or not batch.lifetime & MAY_DONATE or batch.reader <= r.number + 1
     if way == FORWARD:
         return batch.last >= r.runs
-    return r.batch.donation & IN_STRETCH
+    return r.batch.lifetime & IN_STRETCH
 
 
 cdef int misread(const Graph* g, Reader* r, uint32_t* of) noexcept nogil:

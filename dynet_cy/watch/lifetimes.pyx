@@ -199,7 +199,7 @@ cdef void note_gradients(const Graph* g, const uint32_t* ids, uint32_t count) no
                 if (own < noting.n and batches_of(g)[own].dy == NULL and noting.batches[own].dy != NULL
                         and batches_of(g)[of].dy == noting.batches[own].dy):
                     noting.batches[of].took = own + 1
-            if batches_of(g)[of].donation & DONATED and not noting.batches[of].donated:
+            if batches_of(g)[of].lifetime & DONATED and not noting.batches[of].donated:
                 noting.batches[of].donated = own + 1
 
 
@@ -267,13 +267,13 @@ cdef object described_batch(const Graph* g, uint32_t number, list read, object l
     shape = shape_of(&x.dim) + ((x.dim.bd,) if x.dim.bd > 1 else ())
     value = value_of_batch(batch)
     donated = gradient = over = end = None
-    if batch.donation & DONATED:
+    if batch.lifetime & DONATED:
         donated = number if noted == NULL or not noted.donated else noted.donated - 1
     if noted != NULL and noted.gradient:
         gradient = noted.gradient - 1
         if noted.took:
             over = noted.took - 1
-        elif batch.donation & DONATED and noted.dy == batch.y:
+        elif batch.lifetime & DONATED and noted.dy == batch.y:
             over = "value"
         if batch.dy == NULL:
             end = first_joint(<Batch*>batch) - batches_of(g)
@@ -316,7 +316,7 @@ cdef size_t bytes_of_transient(const Graph* g):
     cdef size_t begin = <size_t>-1, end = 0
     for b in range(g.n_batches):
         batch = &batches_of(g)[b]
-        if batch.planned == TRANSIENT and batch.level == TRANSIENT and not batch.donation & IN_STRETCH:
+        if batch.planned == TRANSIENT and batch.level == TRANSIENT and not batch.lifetime & IN_STRETCH:
             begin = min(begin, <size_t>batch.y)
             end = max(end, <size_t>batch.y + batch.bytes)
     return end - begin if end else 0

@@ -102,7 +102,7 @@ cdef inline bint has_own_value(const Graph* g, uint32_t i) noexcept nogil:
     if x.batch == NO_BATCH:
         return state_of(g)[i] & COMPUTED
     # Backward may have donated it, but it has the memory.
-    return batches_of(g)[x.batch].form != VIEWS and (not is_dropped(g, i) or batches_of(g)[x.batch].donation & DONATED)
+    return batches_of(g)[x.batch].form != VIEWS and (not is_dropped(g, i) or batches_of(g)[x.batch].lifetime & DONATED)
 
 
 cdef inline bint was_dropped(const Graph* g, uint32_t i) noexcept nogil:

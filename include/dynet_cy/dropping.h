@@ -111,7 +111,7 @@ static inline void *dy_claim_kept(dy_graph *g, const dy_batch *batch) {
 /* The values of a batch are not there any more. */
 static inline void dy_drop_values(dy_graph *g, const dy_batch *batch) {
     for (uint32_t j = 0; j < batch->count; j++)
-        dy_state(g)[dy_order(g)[batch->first + j]] &= (uint8_t)~(DY_COMPUTED | DY_SENT);
+        dy_leave(&dy_state(g)[dy_order(g)[batch->first + j]]);
 }
 
 /* What the call of a batch needs in backward is not there any more. */
@@ -120,7 +120,7 @@ static inline void dy_strip(dy_batch *batch) {
     batch->items = NULL;
     batch->saved = NULL;
     batch->saved_of = NULL;
-    batch->donation |= DY_STRIPPED;
+    batch->lifetime |= DY_STRIPPED;
 }
 
 /* Where the block ends in the arena of gradients of which values stay. */
@@ -140,7 +140,7 @@ static inline void dy_drop_stretches(dy_graph *g) {
             if (dy_batches(g)[b].level)
                 dy_drop_values(g, &dy_batches(g)[b]);
             dy_strip(&dy_batches(g)[b]);
-            dy_batches(g)[b].donation &= (uint16_t)~DY_RESIDENT;
+            dy_batches(g)[b].lifetime &= (uint16_t)~DY_RESIDENT;
         }
     }
 }

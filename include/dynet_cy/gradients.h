@@ -146,7 +146,7 @@ static inline void dy_keep_held_gradients(dy_graph *g) {
 /* A batch gets memory for its values. */
 static inline void dy_begin_gradients(dy_batch *batch) {
     batch->joint = batch->keeps = 0;
-    batch->donation &= DY_MAY_DONATE | DY_IN_STRETCH | DY_CUT | DY_RESIDENT;
+    batch->lifetime &= DY_MAY_DONATE | DY_IN_STRETCH | DY_CUT | DY_RESIDENT;
     batch->dy = NULL;
 }
 
@@ -159,9 +159,8 @@ static inline int dy_open_gradients(dy_graph *g, int whole) {
     dy_array_rewind(&g->free_gradients, 0);
     dy_array_rewind(&g->free_values, 0);
     if (g->room.bytes) {
-        char *after = g->room.p + g->room.used;
-        dy_add_hole(&g->grads, &g->free_gradients, g->room.block, (size_t)(g->room.p - g->room.block));
-        dy_add_hole(&g->grads, &g->free_gradients, after, (size_t)(g->room.block + g->room.bytes - after));
+        size_t rest = g->room.bytes - g->room.reserved;
+        dy_add_hole(&g->grads, &g->free_gradients, g->room.block + g->room.reserved, rest);
         g->room.begun = 1;
     }
     for (uint32_t i = 0; whole && values->n && i <= values->now; i++) {
@@ -256,6 +255,13 @@ static inline void *dy_claim_again(dy_graph *g, size_t bytes) {
     return p ? p : dy_arena_alloc(&g->grads, bytes);
 }
 
+/* Values that stayed after the pass have gone: what was reserved behind them follows. */
+static inline void dy_free_reserved(dy_graph *g) {
+    if (g->room.bytes)
+        dy_add_hole(&g->grads, &g->free_gradients, g->room.block + g->room.used, g->room.reserved - g->room.used);
+    g->room.reserved = g->room.used;
+}
+
 /* Free such memory. */
 static inline void dy_free_memory(dy_graph *g, void *p, size_t bytes) {
     if (g->donates && dy_segment_of(&g->values, p))
@@ -295,15 +301,14 @@ static inline dy_batch *dy_done_with(dy_batch *batch) {
 /* ---- donated values ---- */
 
 static inline int dy_is_donatable(const dy_batch *batch) {
-    return (batch->donation & (DY_MAY_DONATE | DY_DONATED | DY_SPARED)) == DY_MAY_DONATE && !batch->keeps;
+    return (batch->lifetime & (DY_MAY_DONATE | DY_DONATED | DY_SPARED)) == DY_MAY_DONATE && !batch->keeps;
 }
 
 /* The values of a batch are not there any more, though its nodes keep the address. */
 static inline void dy_donate(dy_graph *g, dy_batch *batch) {
-    batch->donation |= DY_DONATED;
+    batch->lifetime |= DY_DONATED;
     g->has_donated = 1;
-    for (uint32_t j = 0; j < batch->count; j++)
-        dy_state(g)[dy_order(g)[batch->first + j]] &= (uint8_t)~(DY_COMPUTED | DY_SENT);
+    dy_drop_values(g, batch);
 }
 
 /* Let the gradients of a batch, which have no memory yet, lie over its values. */

@@ -32,6 +32,10 @@ enum {
 /* The low bits of a version count the reverts and renumberings since the renewal. */
 #define DY_REVERT_BITS 28
 
+/* The value of a node is there; it is not, or not any more.  Nothing else says so. */
+static inline void dy_arrive(uint8_t *state) { *state = (uint8_t)((*state | DY_COMPUTED) & ~DY_WANTED); }
+static inline void dy_leave(uint8_t *state) { *state &= (uint8_t)~(DY_COMPUTED | DY_SENT); }
+
 static inline int dy_same_renewal(uint64_t a, uint64_t b) { return a >> DY_REVERT_BITS == b >> DY_REVERT_BITS; }
 
 typedef struct {
@@ -78,7 +82,7 @@ enum {
  * weight gradients are multiplied. */
 enum { DY_KEEPS_ASKED = 1, DY_KEEPS_FACTORS = 2 };
 
-/* In dy_batch.donation, bits of what becomes of its values, and of what its call needs in backward:
+/* In dy_batch.lifetime, bits of what becomes of its values, and of what its call needs in backward:
  *
  * - backward may use the memory of the values for gradients once it has read them; it has; not in this pass, since an
  *   expression outside it reads the values;
@@ -118,7 +122,7 @@ typedef struct {
     uint8_t planned;            /* the level that was planned; `level` is 0 once its values were asked for */
     uint8_t joint;              /* gradients.h */
     uint8_t keeps;              /* backward: why its gradients stay where they are: DY_KEEPS_... */
-    uint16_t donation;          /* what becomes of its values: DY_MAY_DONATE and so on */
+    uint16_t lifetime;          /* what becomes of its values: DY_MAY_DONATE and so on */
     uint8_t why;                /* why its values are kept: DY_WHY_..., for those who read the plan (watch/lifetimes) */
     uint32_t reader;            /* 1 + the first batch whose backward reads its values, among those planned with it; 0: none */
     uint32_t last;              /* unless `level` is 0: the last batch of the plan that reads its values */
@@ -163,8 +167,8 @@ typedef struct {
 typedef struct {
     char *block;
     size_t bytes;
-    char *p;                    /* the part in which they lie */
-    size_t used;
+    size_t used;                /* by these values, which lie in front */
+    size_t reserved;            /* the same, and what follows up to here waits for them to go: for values of stretches */
     uint8_t begun;              /* a backward pass has begun: gradients may be in other parts */
 } dy_room;
 
