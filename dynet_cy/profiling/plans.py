@@ -29,7 +29,7 @@ _VALUES = {
     "past": ("past B", "kept: a batch reads it past the end of its stretch, batch B"),
     "chosen": ("chosen", "kept, though its stretch is dropped: it takes long to compute again, or has views"),
     "kept": ("kept", "no shorter lifetime was looked for: values are few or small, or the graph drops stretches"),
-    "view": ("in B", "a part of the value of batch B, with no memory of its own"),
+    "view": ("in B", "its value and gradient are parts of those of batch B, with no memory of their own"),
     "transient": ("until B", "transient: no backward reads it; its memory is free once batch B has run"),
     "dropped": (
         "until [A,B]",
@@ -39,7 +39,7 @@ _VALUES = {
 }
 _READS = {"back": ("B*", "backward reads the values of batch B, too")}
 _GRADIENTS = {
-    "loss": ("1", "the loss, with which backward begins"),
+    "loss": ("1", "it is 1: that of the loss, with which backward begins"),
     "freed": ("A' to B'", "A' gives the first contribution; the memory is free once B' has run"),
     "kept": ("A' on", "the same, but it is kept: the program can ask for it"),
     "over": ("over", "it is written over the values of its batch, which nothing reads any more"),
@@ -150,7 +150,9 @@ class PassPlan:
         kept = f"{size_text(self.kept)} kept" + (
             f", {size_text(self.donated)} of them donated in backward" if self.donated else ""
         )
-        others = [f"{size_text(self.transient)} transient, {size_text(self.block)} at a time"] if self.transient else []
+        # Where all of them are in stretches, dropped values lie among them.
+        at_a_time = f", {size_text(self.block)} at a time" if self.block else ""
+        others = [f"{size_text(self.transient)} transient{at_a_time}"] if self.transient else []
         others += [f"{size_text(self.dropped)} dropped"] if self.dropped else []
         yield f"values: {'; '.join([kept, *others])}"
         total = size_text(self.values + self.gradients + self.scratch)

@@ -133,6 +133,7 @@ cdef struct Noted:
 # The graph that is looked at, and when it held most.
 cdef struct Noting:
     uint64_t renewal                # 0: none
+    uint32_t n_forgets
     Noted* batches
     uint32_t n
     size_t values, gradients, scratch
@@ -153,17 +154,19 @@ cdef object when_recorded = None
 # ---- while passes run --------------------------------------------------------------------
 
 cdef void begin_noting(const Graph* g) noexcept nogil:
-    """Forget the graph before; the lock is held."""
+    """Forget the graph before, or its pass that has failed; the lock is held."""
     free(noting.batches)
     memset(&noting, 0, sizeof(Noting))
     noting.renewal = g.renewal
+    noting.n_forgets = g.n_forgets
     noting.peak = NO_BATCH
 
 
 cdef void note_lifetimes(const Graph* g, uint32_t first, uint32_t count, bint back) noexcept nogil:
     cdef const Node* x = &nodes_of(g)[order_of(g)[first]]
     pthread_mutex_lock(&lock)
-    if noting.renewal != g.renewal and not back:
+    # If memory is short in backward, the graph forgets its values, and the pass runs anew with fewer that are kept.
+    if not back and (noting.renewal != g.renewal or noting.n_forgets != g.n_forgets):
         begin_noting(g)
     if noting.renewal == g.renewal:
         if g.values.top + g.grads.top + g.scratch.top > noting.values + noting.gradients + noting.scratch:

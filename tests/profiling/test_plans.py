@@ -183,3 +183,30 @@ def test_plans_with_lifetimes_are_verified() -> None:
     assert verified(lambda: dy.sum_elems(chain(dy.inputTensor(np.ones((32, 512))), 40)), {"mem": 2}) >= 1
     with engine.tuned({"schedule.transient.small_too": 0}):
         assert verified(lambda: dy.sum_elems(dy.tanh(W * inputs())), {}) == 0
+
+
+def test_a_backward_that_runs_out_of_memory_leaves_no_notes() -> None:
+    """The pass runs anew, and keeps less."""
+    failures: list[MemoryError] = []
+
+    def backward(g: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndarray:
+        if failures:
+            raise failures.pop()
+        return g
+
+    op = dy.custom_op("runs_out_of_memory", lambda x: x + 0, backward)
+
+    def loss() -> dy.Expression:
+        dy.renew_cg(mem=4)
+        return dy.sum_elems(chain(op(chain(dy.inputTensor(np.ones((32, 512))), 30)), 30))
+
+    whole = plan_of(loss)
+    failures += [MemoryError(), MemoryError(), MemoryError()]
+    plan = plan_of(loss)
+    assert not failures
+    assert plan.dropped > whole.dropped > 0
+    assert plan.values < whole.values
+    for batch in plan.batches[:-1]:
+        assert batch.gradient is not None
+        assert batch.number in plan.batches[batch.gradient].reads
+    assert " 0 B at a time" not in plan.text()
