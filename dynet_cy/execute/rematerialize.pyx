@@ -36,7 +36,7 @@ from dynet_cy.execute.walk cimport (
 from dynet_cy.graph.structs cimport (
     AGAIN, COLUMNS, COMPUTED, CUT, DONATED, FLATTENED, FOR_NOW, IN_ORDER, IN_STRETCH, MOST_DEPTH, NO_BATCH, ONE,
     RESIDENT, SPARED, STACKED, STRIPPED, TILES, TRANSIENT, VIEWS, Batch, Draws, Graph, Node, Read, Stretch, args_of,
-    arrive, batches_of, block_bytes, claim_again, cut_stretches, drop_stretches, drop_values, end_of_room,
+    value_arrives, batches_of, block_bytes, claim_again, cut_stretches, drop_stretches, drop_values, end_of_room,
     free_memory, free_reserved, held_of, home_of, is_dropped, n_stretches, nodes_of, order_of, part_gradients,
     state_of, stretches_of, strip,
 )
@@ -401,7 +401,7 @@ cdef int compute_again(Walk* w, uint32_t first, uint32_t end, uint32_t purpose) 
         batch.again += 1
         add_to(&nodes_again, batch.count)
         for j in range(batch.count):
-            arrive(&state_of(g)[order_of(g)[batch.first + j]])
+            value_arrives(&state_of(g)[order_of(g)[batch.first + j]])
     return 0
 
 

@@ -7,8 +7,9 @@ from dynet_cy.core.threads cimport RELAXED, Interrupts, atomic_load
 from dynet_cy.execute.accumulation cimport Addition, Background, Journal
 from dynet_cy.execute.gradient_memory cimport Lending, gradient_for
 from dynet_cy.graph.structs cimport (
-    COLUMNS, EACH, FLATTENED, NO_BATCH, ONE, STACKED, TILES, VIEWS, Batch, Draws, Graph, Node, args_of, arrive,
-    batches_of, begin_gradients, claim_kept, claim_values, items_of, nodes_of, order_of, state_of, value_of,
+    COLUMNS, EACH, FLATTENED, NO_BATCH, ONE, STACKED, TILES, VIEWS, Batch, Draws, Graph, Node, args_of,
+    value_arrives, batches_of, begin_gradients, claim_kept, claim_values, items_of, nodes_of, order_of, state_of,
+    value_of,
 )
 from dynet_cy.memory.arena cimport Arena, arena_alloc
 from dynet_cy.memory.storage cimport Param
@@ -475,6 +476,6 @@ cdef inline void count_as_run(Graph* g) noexcept nogil:
     cdef uint8_t* state = state_of(g)
     cdef uint32_t j
     for j in range(batch.count):
-        arrive(&state[ids[j]])
+        value_arrives(&state[ids[j]])
     g.n_order += batch.count
     g.n_batches += 1

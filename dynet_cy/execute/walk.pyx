@@ -12,7 +12,7 @@ from dynet_cy.execute.gradient_memory cimport begin_lending
 from dynet_cy.graph.origin cimport explain, made_at
 from dynet_cy.graph.structs cimport (
     COMPUTED, COPIES, EACH, IN_STRETCH, LIVE, MAY_DONATE, NEEDS_GRAD, NO_BATCH, NO_NODE, RESIDENT, SHARED, STRIPPED,
-    TILES, TRANSIENT, VIEWS, Batch, Graph, Laid, Node, args_of, arrive, batches_of, begin_gradients,
+    TILES, TRANSIENT, VIEWS, Batch, Graph, Laid, Node, args_of, value_arrives, batches_of, begin_gradients,
     gradient_of_node, home_of, is_dropped, join_gradients, nodes_of, order_of, release_arguments, state_of,
     unclaim_values,
 )
@@ -1098,7 +1098,7 @@ cdef inline int run_one(Walk* w, Batch* batch) noexcept nogil:
         return -1
     node.val = batch.y
     node.batch = g.n_batches
-    arrive(state)
+    value_arrives(state)
     g.n_order += 1
     g.n_batches += 1
     if g.forward_only:

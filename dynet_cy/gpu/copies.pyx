@@ -10,7 +10,7 @@ way, adds to the gradients of its arguments early, with those of all other copie
 two batches of the arguments: when the outputs of a recurrent network are concatenated step by step, the steps back
 through time need no launch for them.
 
-If nothing else uses the argument, a reshaped value needs no copy: it is a view, as on the CPU (execute/walk).
+If nothing else uses the argument, a reshaped value needs no copy: it is a view, as ranges are on the CPU (execute/walk).
 """
 
 from libc.stdint cimport uint32_t
@@ -105,13 +105,6 @@ cdef int views_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
 cdef int backward_of_views(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     w.n_live_in_batch = views_backward(w.g, batch)
     return 0
-
-
-# ---- copies --------------------------------------------------------------------------
-
-# How often a copy of a copy is followed to what it copies.
-cdef enum:
-    DEPTH = 4
 
 
 # ---- their place in the plan ----------------------------------------------------------
@@ -210,6 +203,11 @@ cdef inline void list_group(const Slot* slots, uint32_t b, uint32_t* sequence, u
 
 
 # ---- forward and backward --------------------------------------------------------------
+
+# How often a copy of a copy is followed to what it copies.
+cdef enum:
+    DEPTH = 4
+
 
 cdef int copies_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef const Node* x

@@ -37,7 +37,7 @@ from dynet_cy.gpu.passes cimport load_moves, raise_pass_failure, run_pass
 from dynet_cy.graph.expressions cimport parameter_here, value_here
 from dynet_cy.graph.making cimport is_transfer, source_of
 from dynet_cy.graph.structs cimport (
-    FORMS, LIVE, NEEDS_GRAD, NO_BATCH, SENT, Batch, Graph, Node, args_of, batches_of, cut_stretches, leave,
+    FORMS, LIVE, NEEDS_GRAD, NO_BATCH, SENT, Batch, Graph, Node, args_of, batches_of, cut_stretches, value_leaves,
     device_of, engine, gradient_of_node, nodes_of, order_of, release_arguments, state_of, value_of,
 )
 from dynet_cy.kernels.kernels cimport K
@@ -306,7 +306,7 @@ cdef void undo(Graph* g, const PassStart* before) noexcept nogil:
     for i in range(g.n_nodes):
         state[i] &= <uint8_t>~SENT
         if nodes_of(g)[i].batch != NO_BATCH and nodes_of(g)[i].batch >= before.n_batches:
-            leave(&state[i])
+            value_leaves(&state[i])
             nodes_of(g)[i].batch = NO_BATCH
             nodes_of(g)[i].val = NULL
     g.stale_gradients = True

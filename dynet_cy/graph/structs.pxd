@@ -57,10 +57,10 @@ cdef extern from "dynet_cy/graph.h" nogil:
     int WHY_BESIDE "DY_WHY_BESIDE"
     int WHY_VIEW "DY_WHY_VIEW"
     # end of constants
-    # derived: functions of bint same_renewal, arrive, leave
+    # derived: functions of bint same_renewal, value_arrives, value_leaves
     bint same_renewal "dy_same_renewal"(uint64_t a, uint64_t b)
-    void arrive "dy_arrive"(uint8_t* state)
-    void leave "dy_leave"(uint8_t* state)
+    void value_arrives "dy_value_arrives"(uint8_t* state)
+    void value_leaves "dy_value_leaves"(uint8_t* state)
     # end of functions
     enum:
         FORMS "DY_FORMS"                            # how many: the size of an array

@@ -17,7 +17,7 @@ from dynet_cy.graph.origin cimport explain
 from dynet_cy.graph.structs cimport (
     COMPUTED, DROPPED, GRAPH_ARENAS, GRAPH_ARRAYS, MOVABLE, NO_BATCH, REVERT_BITS, RUNNING, SENT, Absorbed, Batch,
     Extra, Graph, Node, Use, args_of, batches_of, cut_regions, cut_stretches, drop_unneeded, forget_stretches,
-    holder_in, leave, nodes_of, origin_of, speculation_hooks, state_of, uses_of,
+    holder_in, value_leaves, nodes_of, origin_of, speculation_hooks, state_of, uses_of,
 )
 from dynet_cy.memory.arena cimport (
     Arena, arena_offset, arena_rewind, arena_trim, array_close, array_open, array_push, array_rewind, array_trim,
@@ -428,7 +428,7 @@ cdef void forget_batches(Graph* g) noexcept nogil:
     cdef size_t end, inputs_end = 0
     for i in range(g.n_nodes):
         if nodes[i].batch != NO_BATCH:
-            leave(&state[i])
+            value_leaves(&state[i])
             nodes[i].batch = NO_BATCH
             nodes[i].val = NULL
         elif nodes[i].val != NULL:
@@ -458,7 +458,7 @@ cdef void release_values_since(Graph* g, uint32_t n_batches, uint32_t n_order, s
     g.n_order = min(g.n_order, n_order)
     for i in range(g.n_nodes):
         if nodes_of(g)[i].batch != NO_BATCH and nodes_of(g)[i].batch >= g.n_batches:
-            leave(&state_of(g)[i])
+            value_leaves(&state_of(g)[i])
             nodes_of(g)[i].batch = NO_BATCH
             nodes_of(g)[i].val = NULL
     array_rewind(&g.order, g.n_order * sizeof(uint32_t))

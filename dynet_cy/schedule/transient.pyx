@@ -37,8 +37,8 @@ from dynet_cy.core.engine cimport add_tunable
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.core.threads cimport Number
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, COPIES, EACH, FLATTENED, FUSION, IN_FUSION, MAY_DONATE, NO_BATCH, RESIDENT, SHARED, STACKED,
-    TILES, TRANSIENT, VIEWS, WANTED, WHY_BESIDE, WHY_HELD, WHY_ONCE, WHY_READ, WHY_REQUESTED, WHY_RESULT, WHY_SMALL,
+    COLUMNS, COMPUTED, COPIES, EACH, FLATTENED, FUSION, IN_FUSION, MAY_DONATE, NO_BATCH, SHARED, STACKED, TILES,
+    TRANSIENT, VIEWS, WANTED, WHY_BESIDE, WHY_HELD, WHY_ONCE, WHY_READ, WHY_REQUESTED, WHY_RESULT, WHY_SMALL,
     WHY_VIEW, Batch, Block, Graph, Hole, Node, Room, args_of, batches_of, block_bytes, device_of, give_to_block,
     held_of, nodes_of, order_of, state_of, take_in_block,
 )

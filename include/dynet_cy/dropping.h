@@ -111,7 +111,7 @@ static inline void *dy_claim_kept(dy_graph *g, const dy_batch *batch) {
 /* The values of a batch are not there any more. */
 static inline void dy_drop_values(dy_graph *g, const dy_batch *batch) {
     for (uint32_t j = 0; j < batch->count; j++)
-        dy_leave(&dy_state(g)[dy_order(g)[batch->first + j]]);
+        dy_value_leaves(&dy_state(g)[dy_order(g)[batch->first + j]]);
 }
 
 /* What the call of a batch needs in backward is not there any more. */

@@ -33,8 +33,8 @@ enum {
 #define DY_REVERT_BITS 28
 
 /* The value of a node is there; it is not, or not any more.  Nothing else says so. */
-static inline void dy_arrive(uint8_t *state) { *state = (uint8_t)((*state | DY_COMPUTED) & ~DY_WANTED); }
-static inline void dy_leave(uint8_t *state) { *state &= (uint8_t)~(DY_COMPUTED | DY_SENT); }
+static inline void dy_value_arrives(uint8_t *state) { *state = (uint8_t)((*state | DY_COMPUTED) & ~DY_WANTED); }
+static inline void dy_value_leaves(uint8_t *state) { *state &= (uint8_t)~(DY_COMPUTED | DY_SENT); }
 
 static inline int dy_same_renewal(uint64_t a, uint64_t b) { return a >> DY_REVERT_BITS == b >> DY_REVERT_BITS; }
 
