@@ -118,6 +118,18 @@ def test_devices_share_the_walk_only() -> None:
     assert users == {"gpu.executor"}
 
 
+def test_two_functions_say_whether_a_value_is_there() -> None:
+    """A value that is there and is not, or the reverse, is a wrong number: so nothing else changes that bit."""
+    changes = re.compile(r"(\|=? (<uint8_t>)?|~\(?)(DY_)?COMPUTED\b")
+    found = [
+        f"{path.name}: {line.strip()}"
+        for path in [*(ROOT / PACKAGE / p for p in FILES), *(ROOT / "include").rglob("*.h")]
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if changes.search(line) and not line.startswith("static inline void dy_value_")
+    ]
+    assert not found, "\n".join(found)
+
+
 def test_listed_modules_exist() -> None:
     missing = [module for module in ORDER if module not in KNOWN]
     assert not missing, f"docs/layers.txt names modules that do not exist: {missing}"

@@ -36,9 +36,9 @@ from dynet_cy.execute.walk cimport (
 from dynet_cy.graph.structs cimport (
     AGAIN, COLUMNS, COMPUTED, CUT, DONATED, FLATTENED, FOR_NOW, IN_ORDER, IN_STRETCH, MOST_DEPTH, NO_BATCH, ONE,
     RESIDENT, SPARED, STACKED, STRIPPED, TILES, TRANSIENT, VIEWS, Batch, Draws, Graph, Node, Read, Stretch, args_of,
-    value_arrives, batches_of, block_bytes, claim_again, cut_stretches, drop_stretches, drop_values, end_of_room,
-    free_memory, free_reserved, held_of, home_of, is_dropped, n_stretches, nodes_of, order_of, part_gradients,
-    state_of, stretches_of, strip,
+    batches_of, block_bytes, claim_again, cut_stretches, drop_stretches, drop_values, end_of_room, free_memory,
+    free_reserved, held_of, home_of, is_dropped, n_stretches, nodes_of, order_of, part_gradients, state_of,
+    stretches_of, strip, value_arrives,
 )
 from dynet_cy.kernels.product cimport note_caller, pack_for_narrow
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, arena_trim, array_push

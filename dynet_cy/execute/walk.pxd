@@ -7,9 +7,8 @@ from dynet_cy.core.threads cimport RELAXED, Interrupts, atomic_load
 from dynet_cy.execute.accumulation cimport Addition, Background, Journal
 from dynet_cy.execute.gradient_memory cimport Lending, gradient_for
 from dynet_cy.graph.structs cimport (
-    COLUMNS, EACH, FLATTENED, NO_BATCH, ONE, STACKED, TILES, VIEWS, Batch, Draws, Graph, Node, args_of,
-    value_arrives, batches_of, begin_gradients, claim_kept, claim_values, items_of, nodes_of, order_of, state_of,
-    value_of,
+    COLUMNS, EACH, FLATTENED, NO_BATCH, ONE, STACKED, TILES, VIEWS, Batch, Draws, Graph, Node, args_of, batches_of,
+    begin_gradients, claim_kept, claim_values, items_of, nodes_of, order_of, state_of, value_arrives, value_of,
 )
 from dynet_cy.memory.arena cimport Arena, arena_alloc
 from dynet_cy.memory.storage cimport Param

@@ -12,9 +12,8 @@ from dynet_cy.execute.gradient_memory cimport begin_lending
 from dynet_cy.graph.origin cimport explain, made_at
 from dynet_cy.graph.structs cimport (
     COMPUTED, COPIES, EACH, IN_STRETCH, LIVE, MAY_DONATE, NEEDS_GRAD, NO_BATCH, NO_NODE, RESIDENT, SHARED, STRIPPED,
-    TILES, TRANSIENT, VIEWS, Batch, Graph, Laid, Node, args_of, value_arrives, batches_of, begin_gradients,
-    gradient_of_node, home_of, is_dropped, join_gradients, nodes_of, order_of, release_arguments, state_of,
-    unclaim_values,
+    TILES, TRANSIENT, VIEWS, Batch, Graph, Laid, Node, args_of, batches_of, begin_gradients, gradient_of_node, home_of,
+    is_dropped, join_gradients, nodes_of, order_of, release_arguments, state_of, unclaim_values, value_arrives,
 )
 from dynet_cy.kernels.kernels cimport random_seed
 from dynet_cy.kernels.product cimport note_caller

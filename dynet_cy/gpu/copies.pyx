@@ -10,7 +10,8 @@ way, adds to the gradients of its arguments early, with those of all other copie
 two batches of the arguments: when the outputs of a recurrent network are concatenated step by step, the steps back
 through time need no launch for them.
 
-If nothing else uses the argument, a reshaped value needs no copy: it is a view, as ranges are on the CPU (execute/walk).
+If nothing else uses the argument, a reshaped value needs no copy: it is a view, as ranges are on the CPU
+(execute/walk).
 """
 
 from libc.stdint cimport uint32_t

@@ -23,8 +23,8 @@ from dynet_cy.gpu.cells cimport find_cells, take_cells_apart
 from dynet_cy.gpu.commands cimport Pass, begin_pass
 from dynet_cy.gpu.copies cimport find_copies
 from dynet_cy.gpu.driver cimport (
-    MOST_GPUS, Address, Gpu, enter, fetch_bytes, gpu_at, leave, pthread_mutex_lock, pthread_mutex_unlock,
-    raise_error, wait, wait_for,
+    MOST_GPUS, Address, Gpu, enter, fetch_bytes, gpu_at, leave, pthread_mutex_lock, pthread_mutex_unlock, raise_error,
+    wait, wait_for,
 )
 from dynet_cy.gpu.fusion cimport find_fusions, take_fusions_apart
 from dynet_cy.gpu.graphs cimport (
@@ -37,8 +37,8 @@ from dynet_cy.gpu.passes cimport load_moves, raise_pass_failure, run_pass
 from dynet_cy.graph.expressions cimport parameter_here, value_here
 from dynet_cy.graph.making cimport is_transfer, source_of
 from dynet_cy.graph.structs cimport (
-    FORMS, LIVE, NEEDS_GRAD, NO_BATCH, SENT, Batch, Graph, Node, args_of, batches_of, cut_stretches, value_leaves,
-    device_of, engine, gradient_of_node, nodes_of, order_of, release_arguments, state_of, value_of,
+    FORMS, LIVE, NEEDS_GRAD, NO_BATCH, SENT, Batch, Graph, Node, args_of, batches_of, cut_stretches, device_of, engine,
+    gradient_of_node, nodes_of, order_of, release_arguments, state_of, value_leaves, value_of,
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool

@@ -133,6 +133,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
     ctypedef struct Room "dy_room":
         char* block
         size_t bytes
+        char* p
         size_t used
         size_t reserved
         uint8_t begun

@@ -17,7 +17,7 @@ from dynet_cy.graph.origin cimport explain
 from dynet_cy.graph.structs cimport (
     COMPUTED, DROPPED, GRAPH_ARENAS, GRAPH_ARRAYS, MOVABLE, NO_BATCH, REVERT_BITS, RUNNING, SENT, Absorbed, Batch,
     Extra, Graph, Node, Use, args_of, batches_of, cut_regions, cut_stretches, drop_unneeded, forget_stretches,
-    holder_in, value_leaves, nodes_of, origin_of, speculation_hooks, state_of, uses_of,
+    holder_in, nodes_of, origin_of, speculation_hooks, state_of, uses_of, value_leaves,
 )
 from dynet_cy.memory.arena cimport (
     Arena, arena_offset, arena_rewind, arena_trim, array_close, array_open, array_push, array_rewind, array_trim,

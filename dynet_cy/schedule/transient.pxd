@@ -15,8 +15,9 @@ cdef Number least_donated
 # Where dropped values of a plan lie (include/dynet_cy/dropping.h).
 cdef struct Places:
     size_t block                    # bytes of the block
-    size_t least                    # the least that it is to have, if something stays after the pass
-    size_t stays                    # bytes of that, in front of all others
+    size_t stays                    # bytes of the part of it for what stays after the pass
+    size_t least                    # the least that is to follow where that begins
+    size_t at                       # and where that is
 
 # Find the transient batches among the next n, whose targets are kept: True if there are any.  A batch with more than
 # `most_along` elements may have a call for each node.

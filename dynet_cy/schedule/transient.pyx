@@ -37,8 +37,8 @@ from dynet_cy.core.engine cimport add_tunable
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.core.threads cimport Number
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, COPIES, EACH, FLATTENED, FUSION, IN_FUSION, MAY_DONATE, NO_BATCH, SHARED, STACKED, TILES,
-    TRANSIENT, VIEWS, WANTED, WHY_BESIDE, WHY_HELD, WHY_ONCE, WHY_READ, WHY_REQUESTED, WHY_RESULT, WHY_SMALL,
+    COLUMNS, COMPUTED, COPIES, EACH, FLATTENED, FUSION, IN_FUSION, MAY_DONATE, NO_BATCH, RESIDENT, SHARED, STACKED,
+    TILES, TRANSIENT, VIEWS, WANTED, WHY_BESIDE, WHY_HELD, WHY_ONCE, WHY_READ, WHY_REQUESTED, WHY_RESULT, WHY_SMALL,
     WHY_VIEW, Batch, Block, Graph, Hole, Node, Room, args_of, batches_of, block_bytes, device_of, give_to_block,
     held_of, nodes_of, order_of, state_of, take_in_block,
 )
@@ -493,10 +493,10 @@ cdef size_t open_places(Graph* g, uint32_t n_batches, const Places* places) noex
         return places.block
     for b in range(n_batches):
         if batch[b].level:
-            batch[b].y = <float*>(block + <size_t>batch[b].y)
+            batch[b].y = <float*>(block + <size_t>batch[b].y + (places.at if batch[b].lifetime & RESIDENT else 0))
     g.has_dropped = True
     if places.stays:
-        g.room = Room(block, places.block, places.stays, max(places.stays, places.least), False)
+        g.room = Room(block, places.block, block + places.at, places.stays, max(places.stays, places.least), False)
     return 0
 
 
@@ -508,24 +508,28 @@ cdef void keep_all(Graph* g, uint32_t n_batches) noexcept nogil:
 
 
 cdef bint lay_out(Search* s, Places* places) noexcept nogil:
-    """Give the batches that are not kept their parts of one block, behind those that stay after the pass: `y` is set
-    to where in the block.  False: there is no memory."""
+    """Give the batches that are not kept their parts of one block: `y` is set to where in the block.  False: there is
+    no memory.  Those that stay after the pass have one part together, from the first of them on."""
     cdef Graph* g = s.g
     cdef Batch* batches = batches_of(g)
     cdef Block block
     cdef size_t* at = <size_t*>arena_alloc(&g.scratch, (s.end - s.begin) * sizeof(size_t))
     cdef uint32_t* first = <uint32_t*>arena_alloc(&g.scratch, (s.end - s.begin) * sizeof(uint32_t))
     cdef uint32_t* following = <uint32_t*>arena_alloc(&g.scratch, (s.end - s.begin) * sizeof(uint32_t))
-    cdef uint32_t b = s.begin, k, after
+    cdef uint32_t b = s.begin, k, after, room = NONE
     cdef size_t alive = 0, most = 0                 # bytes at a time
     memset(&block, 0, sizeof(Block))
-    block.holes = <Hole*>arena_alloc(&g.scratch, (s.n + <size_t>1) * sizeof(Hole))
+    block.holes = <Hole*>arena_alloc(&g.scratch, (s.n + <size_t>2) * sizeof(Hole))
     if at == NULL or first == NULL or following == NULL or block.holes == NULL:
         return False
     memset(first, 0xFF, (s.end - s.begin) * sizeof(uint32_t))   # by batch: the first of those that it reads last
     while b < s.end:
         after = end_of_tiles(s, b)                  # they may run together
         for k in range(b, after):
+            if places.stays and room == NONE and batches[k].lifetime & RESIDENT:
+                room = b
+                places.at = take_in_block(&block, places.stays)
+                alive += places.stays
             if not s.kept[k - s.begin]:
                 at[k - s.begin] = take_in_block(&block, block_bytes(batches[k].bytes))
                 alive += block_bytes(batches[k].bytes)
@@ -540,13 +544,13 @@ cdef bint lay_out(Search* s, Places* places) noexcept nogil:
                 k = following[k - s.begin]
             b += 1
     if block.end - most >= LEAST_WASTE and s.n <= MOST_PLACED:
-        block.end = place_large_first(s, at, block.end)
+        block.end = place_large_first(s, at, block.end, places, room)
     for b in range(s.begin, s.end):
         if not s.kept[b - s.begin]:
-            batches[b].y = <float*>(places.stays + at[b - s.begin])
+            batches[b].y = <float*>at[b - s.begin]
             if batches[b].level == 0:
                 batches[b].level = batches[b].planned = <uint8_t>TRANSIENT
-    places.block = max(places.stays + block.end, places.least)
+    places.block = max(block.end, places.at + places.least)
     return True
 
 
@@ -570,15 +574,16 @@ cdef enum:
 
 cdef struct Buffer:
     size_t bytes, at
-    uint32_t batch
+    uint32_t batch                  # NONE: those that stay
     uint32_t begin, end             # the batches during which it is needed; `end` is the last one
 
 
-cdef size_t place_large_first(const Search* s, size_t* at, size_t end) noexcept nogil:
-    """Find other places in a block, if it becomes shorter than `end`; the new end."""
+cdef size_t place_large_first(const Search* s, size_t* at, size_t end, Places* places, uint32_t room) noexcept nogil:
+    """Find other places in a block, if it becomes shorter than `end`; the new end.  `room`: the batch from which on
+    values stay, or NONE."""
     cdef const Batch* batches = batches_of(s.g)
-    cdef Buffer* buffers = <Buffer*>arena_alloc(&s.g.scratch, 2 * <size_t>s.n * sizeof(Buffer))
-    cdef Buffer* placed = buffers + s.n             # in the order of the block
+    cdef Buffer* buffers = <Buffer*>arena_alloc(&s.g.scratch, 2 * (s.n + <size_t>1) * sizeof(Buffer))
+    cdef Buffer* placed = buffers + s.n + 1         # in the order of the block
     cdef uint32_t b = s.begin, k, after, n = 0
     cdef size_t shorter = 0
     if buffers == NULL:
@@ -590,12 +595,18 @@ cdef size_t place_large_first(const Search* s, size_t* at, size_t end) noexcept 
                 add_by_size(buffers, n, block_bytes(batches[k].bytes), k, b, end_of_tiles(s, batches[k].last) - 1)
                 n += 1
         b = after
+    if room != NONE:
+        add_by_size(buffers, n, places.stays, NONE, room, s.end - 1)
+        n += 1
     for k in range(n):
         shorter = max(shorter, place(placed, k, &buffers[k]))
     if shorter >= end:
         return end
     for k in range(n):
-        at[placed[k].batch - s.begin] = placed[k].at
+        if placed[k].batch == NONE:
+            places.at = placed[k].at
+        else:
+            at[placed[k].batch - s.begin] = placed[k].at
     return shorter
 
 

@@ -159,8 +159,9 @@ static inline int dy_open_gradients(dy_graph *g, int whole) {
     dy_array_rewind(&g->free_gradients, 0);
     dy_array_rewind(&g->free_values, 0);
     if (g->room.bytes) {
-        size_t rest = g->room.bytes - g->room.reserved;
-        dy_add_hole(&g->grads, &g->free_gradients, g->room.block + g->room.reserved, rest);
+        char *after = g->room.p + g->room.reserved;
+        dy_add_hole(&g->grads, &g->free_gradients, g->room.block, (size_t)(g->room.p - g->room.block));
+        dy_add_hole(&g->grads, &g->free_gradients, after, (size_t)(g->room.block + g->room.bytes - after));
         g->room.begun = 1;
     }
     for (uint32_t i = 0; whole && values->n && i <= values->now; i++) {
@@ -238,11 +239,11 @@ static inline size_t dy_gradient_bytes(const dy_batch *first, const dy_batch *la
 /* Memory for the rest of a backward pass, or for longer; NULL if there is none.
  *
  * In graphs with stretches it shares holes with values that are computed again, which go one stretch after the other, while
- * gradients stay longer: these take the highest holes, values the lowest ones, so that free memory between them stays in one
+ * gradients stay longer: these take the lowest holes, values the highest ones, so that free memory between them stays in one
  * piece. */
 static inline void *dy_claim_memory(dy_graph *g, size_t bytes, int lasting) {
     bytes = dy_round_up(bytes, DY_ALIGN);
-    void *p = dy_n_stretches(g) ? dy_take_outermost_hole(&g->free_gradients, bytes, 1)
+    void *p = dy_n_stretches(g) ? dy_take_outermost_hole(&g->free_gradients, bytes, 0)
                                 : dy_take_hole(&g->free_gradients, bytes);
     if (!p && g->donates && !lasting)
         p = dy_take_hole(&g->free_values, bytes);
@@ -251,14 +252,14 @@ static inline void *dy_claim_memory(dy_graph *g, size_t bytes, int lasting) {
 
 /* Memory for values that are computed again in backward over stretches; NULL if there is none. */
 static inline void *dy_claim_again(dy_graph *g, size_t bytes) {
-    void *p = dy_take_outermost_hole(&g->free_gradients, bytes, 0);
+    void *p = dy_take_outermost_hole(&g->free_gradients, bytes, 1);
     return p ? p : dy_arena_alloc(&g->grads, bytes);
 }
 
 /* Values that stayed after the pass have gone: what was reserved behind them follows. */
 static inline void dy_free_reserved(dy_graph *g) {
     if (g->room.bytes)
-        dy_add_hole(&g->grads, &g->free_gradients, g->room.block + g->room.used, g->room.reserved - g->room.used);
+        dy_add_hole(&g->grads, &g->free_gradients, g->room.p + g->room.used, g->room.reserved - g->room.used);
     g->room.reserved = g->room.used;
 }
 

@@ -167,8 +167,9 @@ typedef struct {
 typedef struct {
     char *block;
     size_t bytes;
-    size_t used;                /* by these values, which lie in front */
-    size_t reserved;            /* the same, and what follows up to here waits for them to go: for values of stretches */
+    char *p;                    /* the part in which they lie */
+    size_t used;                /* its bytes */
+    size_t reserved;            /* the same with what waits behind it for them to go: for values of other stretches */
     uint8_t begun;              /* a backward pass has begun: gradients may be in other parts */
 } dy_room;
 
