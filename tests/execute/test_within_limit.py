@@ -111,6 +111,29 @@ def test_a_chain_in_a_tenth_of_its_memory():
     assert engine.stats("execute.rematerialize")["nodes"] < 3000  # of a thousand cells of three nodes
 
 
+def feed_forward(model: dy.ParameterCollection, call: Callable[..., Any]) -> dy.Expression:
+    """Layers that are four times as wide inside, over sentences of several lengths."""
+    widen = [model.add_parameters((256, 64)) for _ in range(8)]
+    narrow = [model.add_parameters((64, 256)) for _ in range(8)]
+    first, losses = model.add_parameters((64, 64)), []
+    for s in range(24):
+        h = first * dy.inputTensor(np.sin(np.arange(64 * (10 + s % 5)) + s).reshape(64, -1))
+        for w, u in zip(widen, narrow):
+            h = h + dy.dropout(u * dy.rectify(w * h), 0.1)
+        losses.append(dy.squared_norm(h))
+    return dy.esum(losses)
+
+
+def test_gradients_do_not_divide_the_memory_of_values_that_are_computed_again(one_thread: None) -> None:
+    """Both use the same free memory; if gradients lay between these values, memory would be short, and all run anew."""
+    expected = gradients(feed_forward, 1)
+    most = taken(feed_forward)
+    engine.stats("schedule.verify", reset=True)
+    with limited(0.6 * most):
+        assert same_bits(gradients(feed_forward, 1), expected)
+    assert engine.stats("schedule.verify")["plans"] == 1
+
+
 def test_values_and_gradients_can_be_asked_for():
     """Of what was dropped."""
 
