@@ -132,8 +132,9 @@ cdef int open_lifetimes(Walk* w, Lifetimes* x) noexcept nogil:
     cdef Graph* g = w.g
     cdef size_t missing
     cdef uint32_t b, i
-    if has_stretches(g, x):
-        drop_earlier(g, x)
+    if has_stretches(g, x):                     # make room
+        drop_stretches(g, x.stretch)
+        x.top = g.grads.top
     missing = open_places(g, x.n_batches, &x.places) if x.drops else 0
     if missing and has_stretches(g, x):
         w.failure.needed = missing
@@ -157,15 +158,6 @@ cdef int open_lifetimes(Walk* w, Lifetimes* x) noexcept nogil:
         if (batches_of(g)[b].level or batches_of(g)[b].lifetime) and note_reads_of(w, &batches_of(g)[b]):
             return -1
     return 0
-
-
-cdef void drop_earlier(Graph* g, Lifetimes* x) noexcept nogil:
-    """Drop what stays of earlier plans, to make room."""
-    cdef size_t top = g.stretches.top
-    g.stretches.top = x.stretch * sizeof(Stretch)
-    drop_stretches(g)
-    g.stretches.top = top
-    x.top = g.grads.top
 
 
 cdef int run_in_stretches(Walk* w, const Lifetimes* x) noexcept nogil:
@@ -510,7 +502,7 @@ cdef int bring_back(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil
     if not (g.has_dropped or g.has_donated):
         return 0
     if g.is_torn:
-        drop_stretches(g)
+        drop_stretches(g, n_stretches(g))
     return -1 if rematerialize_needed(w, targets, n) else 0
 
 
@@ -619,7 +611,7 @@ cdef int prepare_backward(Walk* w, uint32_t last) noexcept nogil:
     cdef const Batch* batch
     cdef uint32_t b
     if g.is_torn or g.room.bytes and not is_room_whole(g):
-        drop_stretches(g)
+        drop_stretches(g, n_stretches(g))
     for b in range(last + 1):
         batch = &batches_of(g)[b]
         if (batch.lifetime & STRIPPED or batch.level and not is_computed(g, batch)) and check_batch(w, batch):

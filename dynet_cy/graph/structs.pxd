@@ -371,7 +371,7 @@ cdef extern from "dynet_cy/dropping.h" nogil:
     void drop_values "dy_drop_values"(Graph* g, const Batch* batch)
     void strip "dy_strip"(Batch* batch)
     size_t end_of_room "dy_end_of_room"(const Graph* g)
-    void drop_stretches "dy_drop_stretches"(Graph* g)
+    void drop_stretches "dy_drop_stretches"(Graph* g, uint32_t n)
     void forget_stretches "dy_forget_stretches"(Graph* g)
     void cut_stretches "dy_cut_stretches"(Graph* g, uint32_t n_batches, size_t values_top)
     # end of functions

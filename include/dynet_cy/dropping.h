@@ -128,13 +128,13 @@ static inline size_t dy_end_of_room(const dy_graph *g) {
     return dy_arena_offset(&g->grads, g->room.block) + g->room.bytes;
 }
 
-/* Drop all that stretches have, and what a pass that has failed has computed again. */
-static inline void dy_drop_stretches(dy_graph *g) {
+/* Drop all that the first n stretches have, and what a pass that has failed has computed again. */
+static inline void dy_drop_stretches(dy_graph *g, uint32_t n) {
     if (g->room.bytes && !g->room.begun && g->grads.top == dy_end_of_room(g))
         dy_arena_rewind(&g->grads, dy_arena_offset(&g->grads, g->room.block));
     g->room.bytes = 0;
     g->is_torn = 0;
-    for (uint32_t i = 0; i < dy_n_stretches(g); i++) {
+    for (uint32_t i = 0; i < n; i++) {
         dy_stretch *s = &dy_stretches(g)[i];
         for (uint32_t b = s->first; s->depth == 1 && b < s->end; b++) {
             if (dy_batches(g)[b].level)
@@ -158,8 +158,8 @@ static inline void dy_forget_stretches(dy_graph *g) {
 static inline void dy_cut_stretches(dy_graph *g, uint32_t n_batches, size_t values_top) {
     if (!g->has_dropped && !dy_n_stretches(g))
         return;
-    dy_drop_stretches(g);
     uint32_t n = dy_n_stretches(g);
+    dy_drop_stretches(g, n);
     while (n > 0 && dy_stretches(g)[n - 1].first >= n_batches)
         n--;
     dy_array_rewind(&g->stretches, n * sizeof(dy_stretch));
