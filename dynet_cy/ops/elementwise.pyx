@@ -31,8 +31,8 @@ from dynet_cy.kernels.kernels cimport (
 from dynet_cy.kernels.product cimport InRanges, in_ranges
 from dynet_cy.ops.linalg cimport MATMUL
 from dynet_cy.ops.registry cimport (
-    ADDS, ALL, FIRST, FLAT, MULTIPLIES, UNCHANGED, UNREAD, Backward, Forward, Op, Shapes, broadcast_dim, op_at,
-    register, same_dim,
+    ADDS, ALL, ASSIGNS, FIRST, FLAT, MULTIPLIES, UNCHANGED, UNREAD, Backward, Forward, Op, Shapes, as_many_as_y,
+    broadcast_dim, op_at, register, same_dim,
 )
 
 from dynet_cy.graph.structs import carriers, operators
@@ -1549,18 +1549,13 @@ cdef void average_backward(const Call* c, uint32_t i) noexcept nogil:
     pass_scaled(c, <float>(1.0 / c.n))
 
 
-cdef Op* ESUM = register(b"esum", b"xs...", equal_dim, esum_forward, esum_backward)
-ESUM.unread = UNREAD
+cdef Op* ESUM = register(b"esum", b"xs...", equal_dim, esum_forward, esum_backward, UNREAD | ASSIGNS, add_work)
 ESUM.batching = FLAT
-ESUM.work = add_work
-ESUM.assigns = True
 ESUM.in_place = UNCHANGED
 
-cdef Op* AVERAGE = register(b"average", b"xs...", equal_dim, average_forward, average_backward)
-AVERAGE.unread = UNREAD
+cdef Op* AVERAGE = register(b"average", b"xs...", equal_dim, average_forward, average_backward, UNREAD | ASSIGNS,
+                            add_work)
 AVERAGE.batching = FLAT
-AVERAGE.work = add_work
-AVERAGE.assigns = True
 AVERAGE.in_place = True
 
 
@@ -1602,14 +1597,8 @@ cdef void emax_backward(const Call* c, uint32_t i) noexcept nogil:
                 dx[j] += dy[j]
 
 
-cdef size_t emax_saved(const Call* c) noexcept nogil:
-    return total_of(&c.y.dim)
-
-
-cdef Op* EMAX = register(b"emax", b"xs...", equal_dim, emax_forward, emax_backward)
-EMAX.unread = UNREAD
+cdef Op* EMAX = register(b"emax", b"xs...", equal_dim, emax_forward, emax_backward, UNREAD, NULL, as_many_as_y)
 EMAX.batching = FLAT
-EMAX.saved = emax_saved
 
 
 def esum(xs: Iterable[Expression]):

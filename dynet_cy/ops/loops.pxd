@@ -41,6 +41,24 @@ cdef inline size_t best_of_line(const float* x, size_t step, size_t n, float sig
     return best
 
 
+cdef inline void add_where(const Call* c, Split s, size_t count) noexcept nogil:
+    """Add dy to the elements of dx that those of y were: c.saved has the positions, `count` for each line."""
+    cdef size_t p
+    cdef uint32_t b
+    cdef const uint32_t* where = <const uint32_t*>c.saved
+    cdef const float* dy = c.dy.v
+    cdef float* dx
+    for b in range(c.y.dim.bd):
+        dx = element(&c.dx, b)
+        for _ in range(s.post):
+            for _ in range(count):
+                for p in range(s.pre):
+                    dx[where[p] * s.pre + p] += dy[p]
+                where += s.pre
+                dy += s.pre
+            dx += s.pre * s.len
+
+
 # ==== terms =======================================================================================
 #
 # Gradients of arguments without a batch, to which every batch element adds a term: see terms.h.

@@ -28,7 +28,8 @@ from dynet_cy.ops.loops cimport (
     Terms, begin_terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms, log_of, logs_of, next_term, terms_work,
 )
 from dynet_cy.ops.registry cimport (
-    FLAT, SHARE, UNREAD_ARGUMENTS, UNREAD_RESULT, Backward, DimRule, Forward, Op, Shapes, op_at, register,
+    ASSIGNS, FLAT, RAGGED, SHARE, UNREAD_ARGUMENTS, UNREAD_RESULT, Backward, DimRule, Forward, Op, Saved, Shapes, Work,
+    op_at, register,
 )
 
 from dynet_cy.graph.structs import operators
@@ -110,11 +111,7 @@ cdef void binary_log_loss_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* new_pair_op(const char* name, Forward forward, Backward backward) except NULL:
-    cdef Op* op = register(name, b"x y", pair_dim, forward, backward)
-    op.work = pair_work
-    op.assigns = True
-    op.unread = UNREAD_RESULT
-    return op
+    return register(name, b"x y", pair_dim, forward, backward, UNREAD_RESULT | ASSIGNS, pair_work)
 
 
 cdef Op* SQUARED_DISTANCE = new_pair_op(b"squared_distance", squared_distance_forward,
@@ -320,9 +317,8 @@ cdef void pairwise_backward(const Call* c, uint32_t i) noexcept nogil:
             dx[j] += sign * dy[j] if y[j] > 0 else 0
 
 
-cdef Op* PAIRWISE = register(b"pairwise_rank_loss", b"x y", pairwise_dim, pairwise_forward,
-                             pairwise_backward)
-PAIRWISE.unread = UNREAD_ARGUMENTS
+cdef Op* PAIRWISE = register(b"pairwise_rank_loss", b"x y", pairwise_dim, pairwise_forward, pairwise_backward,
+                             UNREAD_ARGUMENTS)
 PAIRWISE.batching = FLAT
 
 
@@ -370,9 +366,8 @@ cdef void poisson_backward(const Call* c, uint32_t i) noexcept nogil:
             c.dy.v[b] * (exp(element(&c.x[0], b)[0]) - <double>c.items[b]))
 
 
-cdef Op* POISSON_LOSS = register(b"poisson_loss", b"log_lambda", poisson_dim, poisson_forward,
-                                 poisson_backward)
-POISSON_LOSS.unread = UNREAD_RESULT
+cdef Op* POISSON_LOSS = register(b"poisson_loss", b"log_lambda", poisson_dim, poisson_forward, poisson_backward,
+                                 UNREAD_RESULT)
 
 
 def poisson_loss(log_lambda, x: int | np.integer[Any] | Sequence[int] | npt.NDArray[np.integer[Any]]):
@@ -737,25 +732,21 @@ cdef size_t viterbi_work(const Call* c, int i) noexcept nogil:
     return size_of(&c.x[0].dim) + 3 * rows_of(&c.x[0].dim) + scores_work(&c.x[0].dim, 0)
 
 
-cdef Op* new_crf(const char* name, DimRule dim, Forward forward, Backward backward) except NULL:
-    cdef Op* op = register(name, b"x transitions start end", dim, forward, backward)
+# Sentences of different lengths run together.
+cdef Op* new_crf(const char* name, DimRule dim, Forward forward, Backward backward, Work work,
+                 Saved saved=NULL) except NULL:
+    cdef Op* op = register(name, b"x transitions start end", dim, forward, backward, RAGGED, work, saved)
     op.rule[1] = op.rule[2] = SHARE
-    op.ragged = True                        # sentences of different lengths
     return op
 
 
 cdef Op* LOG_PARTITION = new_crf(b"crf_log_partition", log_partition_dim, log_partition_forward,
-                                 log_partition_backward)
-LOG_PARTITION.saved = log_partition_saved
-LOG_PARTITION.work = log_partition_work
-cdef Op* LOSS = new_crf(b"crf_loss", loss_dim, log_partition_forward, log_partition_backward)
-LOSS.saved = log_partition_saved
-LOSS.work = log_partition_work
-cdef Op* MARGINALS = new_crf(b"crf_marginals", marginals_dim, marginals_forward, NULL)
-MARGINALS.work = marginals_work
+                                 log_partition_backward, log_partition_work, log_partition_saved)
+cdef Op* LOSS = new_crf(b"crf_loss", loss_dim, log_partition_forward, log_partition_backward, log_partition_work,
+                        log_partition_saved)
+cdef Op* MARGINALS = new_crf(b"crf_marginals", marginals_dim, marginals_forward, NULL, marginals_work)
 MARGINALS.no_gradient_because = b"they are for decoding; they are themselves the gradient of crf_log_partition"
-cdef Op* VITERBI = new_crf(b"crf_viterbi", viterbi_dim, viterbi_forward, NULL)
-VITERBI.work = viterbi_work
+cdef Op* VITERBI = new_crf(b"crf_viterbi", viterbi_dim, viterbi_forward, NULL, viterbi_work)
 VITERBI.result = INTEGERS
 VITERBI.raised = refused
 VITERBI.no_gradient_because = b"the best sequence is constant almost everywhere"
@@ -977,10 +968,8 @@ cdef size_t chain_work(const Call* c, int i) noexcept nogil:
     return 3 * rows_of(&c.x[0].dim) if i >= 0 else 0
 
 
-cdef Op* CHAIN = register(b"label_chain", b"x", chain_dim, chain_forward, chain_backward)
-CHAIN.saved = chain_saved
-CHAIN.work = chain_work
-CHAIN.ragged = True                             # sequences of different lengths
+cdef Op* CHAIN = register(b"label_chain", b"x", chain_dim, chain_forward, chain_backward, RAGGED, chain_work,
+                          chain_saved)          # ragged: sequences of different lengths
 
 
 def label_chain(x, skips: _Ints):

@@ -15,9 +15,7 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.loops cimport split_at
 from dynet_cy.ops.index cimport index_op
 from dynet_cy.ops.inputs cimport axis_in, whole
-from dynet_cy.ops.registry cimport (
-    ALONE, CPU, FIRST, FLAT, UNCHANGED, UNREAD, Op, Shapes, register, same_dim,
-)
+from dynet_cy.ops.registry cimport ALONE, ASSIGNS, CPU, FIRST, FLAT, UNCHANGED, UNREAD, Op, Shapes, register, same_dim
 
 from dynet_cy.graph.structs import carriers, operators
 from dynet_cy.ops.registry import DimensionError
@@ -64,10 +62,8 @@ cdef int reshape_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef Op* RESHAPE = register(b"reshape", b"x", reshape_dim, copy_forward, copy_backward)
-RESHAPE.unread = UNREAD
+cdef Op* RESHAPE = register(b"reshape", b"x", reshape_dim, copy_forward, copy_backward, UNREAD | ASSIGNS)
 RESHAPE.moves = FIRST
-RESHAPE.assigns = True
 RESHAPE.in_place = UNCHANGED
 
 
@@ -387,9 +383,7 @@ cdef void fold_rows_backward(const Call* c, uint32_t i) noexcept nogil:
                 dx[j * n + k] += dy[j]
 
 
-cdef Op* FOLD_ROWS = register(b"fold_rows", b"x", fold_rows_dim, fold_rows_forward,
-                              fold_rows_backward)
-FOLD_ROWS.unread = UNREAD
+cdef Op* FOLD_ROWS = register(b"fold_rows", b"x", fold_rows_dim, fold_rows_forward, fold_rows_backward, UNREAD)
 
 
 def fold_rows(x, nrows: int = 2):
@@ -438,20 +432,16 @@ NOBACKPROP.batching = FLAT
 NOBACKPROP.moves = FIRST
 NOBACKPROP.no_gradient_because = b"its purpose is to stop the gradient"
 
-cdef Op* FLIP_GRADIENT = register(b"flip_gradient", b"x", same_dim, copy_forward,
-                                  flip_gradient_backward)
-FLIP_GRADIENT.unread = UNREAD
+cdef Op* FLIP_GRADIENT = register(b"flip_gradient", b"x", same_dim, copy_forward, flip_gradient_backward,
+                                  UNREAD | ASSIGNS)
 FLIP_GRADIENT.batching = FLAT
 FLIP_GRADIENT.moves = FIRST
-FLIP_GRADIENT.assigns = True
 FLIP_GRADIENT.in_place = True
 
-cdef Op* SCALE_GRADIENT = register(b"scale_gradient", b"x", same_dim, copy_forward,
-                                   scale_gradient_backward)
-SCALE_GRADIENT.unread = UNREAD
+cdef Op* SCALE_GRADIENT = register(b"scale_gradient", b"x", same_dim, copy_forward, scale_gradient_backward,
+                                   UNREAD | ASSIGNS)
 SCALE_GRADIENT.batching = FLAT
 SCALE_GRADIENT.moves = FIRST
-SCALE_GRADIENT.assigns = True
 SCALE_GRADIENT.in_place = True
 
 
