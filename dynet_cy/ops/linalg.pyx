@@ -7,7 +7,7 @@ from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, axis_of, cols_of, e
 from dynet_cy.graph.making cimport apply, apply2
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport ELEMENT_COST, gemm, in_ranges, product, product_plus, weight_gradient
-from dynet_cy.ops.loops cimport Terms, begin_terms, end_terms, next_term, terms_work
+from dynet_cy.ops.loops cimport Terms, begin_terms, end_terms, next_term, put_scaled, scalar, terms_work
 from dynet_cy.ops.registry cimport (
     ASSIGNS, LIST, MAX_OPS, PRODUCT, SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_ODD, UNREAD_RESULT, Backward, DimRule,
     Factors, Forward, Op, Shapes, register, same_dim,
@@ -334,9 +334,7 @@ def affine_transform(exprs: Iterable[Expression]):
 cdef int dot_product_dim(const Shapes* s, Dim* y) except -1:
     if size_of(s.x[0]) != size_of(s.x[1]):
         raise DimensionError(f"a has {size_of(s.x[0])} elements but b has {size_of(s.x[1])}")
-    y.nd = 1
-    y.d[0] = 1
-    return 0
+    return scalar(y)
 
 
 cdef void dot_product_forward(const Call* c) noexcept nogil:
@@ -355,10 +353,7 @@ cdef void dot_product_backward(const Call* c, uint32_t i) noexcept nogil:
     begin_terms(&terms, c, c.work)
     for k in range(c.y.dim.bd):
         dx = next_term(&terms, c, k, &add)
-        if add:
-            K.axpy(n, c.dy.v[k], element(&c.x[1 - i], k), dx)
-        else:
-            K.scale(n, c.dy.v[k], element(&c.x[1 - i], k), dx)
+        put_scaled(n, c.dy.v[k], element(&c.x[1 - i], k), dx, add)
     end_terms(&terms)
 
 

@@ -25,7 +25,8 @@ from dynet_cy.ops.elementwise cimport UNARY
 from dynet_cy.ops.index cimport chooser_number, refuse, refuse_number, refused
 from dynet_cy.ops.inputs cimport check_count, is_list, set_index, set_indices
 from dynet_cy.ops.loops cimport (
-    Terms, begin_terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms, log_of, logs_of, next_term, terms_work,
+    Terms, begin_terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms, log_of, logs_of, next_term, put_scaled,
+    scalar, terms_work,
 )
 from dynet_cy.ops.registry cimport (
     ASSIGNS, FLAT, RAGGED, SHARE, UNREAD_ARGUMENTS, UNREAD_RESULT, Backward, DimRule, Forward, Op, Saved, Shapes, Work,
@@ -45,9 +46,7 @@ cdef int pair_dim(const Shapes* s, Dim* y) except -1:
     """One result for two arguments of one shape."""
     if not same_shape(s.x[0], s.x[1]):
         raise DimensionError("x and y differ in shape")
-    y.nd = 1
-    y.d[0] = 1
-    return 0
+    return scalar(y)
 
 
 # ---- squared_distance, l1_distance, binary_log_loss: y = sum_j f(x_j, y_j) ------
@@ -248,10 +247,7 @@ cdef void huber_backward(const Call* c, uint32_t i) noexcept nogil:
         K.binary_fwd[<int>DY_BINARY_sub](n, element(&c.x[0], b), 1, element(&c.x[1], b), 1, c.work)
         K.unary_fwd[<int>DY_UNARY_clip](n, c.work, -c.attrs[0].f, c.attrs[0].f, c.work)
         dx = next_term(&terms, c, b, &add)
-        if add:
-            K.axpy(n, slope, c.work, dx)
-        else:
-            K.scale(n, slope, c.work, dx)
+        put_scaled(n, slope, c.work, dx, add)
     end_terms(&terms)
 
 
@@ -345,9 +341,7 @@ cdef int poisson_dim(const Shapes* s, Dim* y) except -1:
     if size_of(s.x[0]) != 1:
         raise DimensionError("log_lambda must be a scalar")
     check_count(s, 1)
-    y.nd = 1
-    y.d[0] = 1
-    return 0
+    return scalar(y)
 
 
 cdef void poisson_forward(const Call* c) noexcept nogil:
@@ -418,13 +412,11 @@ cdef int crf_shapes(const Shapes* s) except -1:
 
 cdef int log_partition_dim(const Shapes* s, Dim* y) except -1:
     crf_shapes(s)
-    y.nd = 1
-    y.d[0] = 1
-    return 0
+    return scalar(y)
 
 
 cdef inline float lowered_to(size_t n, const float* v, float* to) noexcept nogil:
-    """n numbers minus the greatest of them, if it is finite; returns the number subtracted."""
+    """n numbers minus the greatest of them, if it is finite, in `to`; returns the number subtracted."""
     cdef float top = v[K.argmax(n, v)]
     if not isfinite(top):
         top = 0
@@ -618,10 +610,7 @@ cdef void transitions_backward(const Call* c, const Scores* s, const float* alph
                                              s.x[t * tags + j] + betas[t * tags + j] - lowered[t], 0, sums + j * tags)
         K.unary_fwd[<int>DY_UNARY_exp](tags * tags, sums, 0, 0, sums)
         to = dy_terms_next(&terms, &add)
-        if add:
-            K.axpy(tags * tags, dy, sums, to)
-        else:
-            K.scale(tags * tags, dy, sums, to)
+        put_scaled(tags * tags, dy, sums, to, add)
     end_terms(&terms)
 
 
@@ -872,9 +861,7 @@ cdef int chain_dim(const Shapes* s, Dim* y) except -1:
         raise DimensionError("x must be a matrix with a column for each frame, at least one")
     if s.n_items != states:
         raise DimensionError(f"skips has {s.n_items} elements for {states} states")
-    y.nd = 1
-    y.d[0] = 1
-    return 0
+    return scalar(y)
 
 
 cdef inline double log_sum_of(double a, double b, double c) noexcept nogil:
@@ -887,15 +874,6 @@ cdef inline double log_sum_of(double a, double b, double c) noexcept nogil:
     if not isfinite(top):
         return top
     return top + log(exp(a - top) + exp(b - top) + exp(c - top))
-
-
-cdef inline double lower_by_greatest(size_t n, float* v) noexcept nogil:
-    """Subtract the greatest of n numbers from all, if it is finite; returns what was subtracted."""
-    cdef float top = v[K.argmax(n, v)]
-    if not isfinite(top):
-        return 0
-    K.unary_fwd[<int>DY_UNARY_shift](n, v, -top, 0, v)
-    return top
 
 
 cdef void chain_forward(const Call* c) noexcept nogil:
@@ -919,7 +897,7 @@ cdef void chain_forward(const Call* c) noexcept nogil:
                 else:
                     now[s] = <float>(log_sum_of(last[s], last[s - 1] if s > 0 else -INFINITY,
                                                 last[s - 2] if s > 1 and skips[s] else -INFINITY) + x[s])
-            total += lower_by_greatest(states, now)
+            total += lowered_to(states, now, now)
             x += states
             now += states
         last = now - states
@@ -951,7 +929,7 @@ cdef void chain_backward(const Call* c, uint32_t i) noexcept nogil:
                 else:
                     beta[s] = <float>log_sum_of(later[s], later[s + 1] if s + 1 < states else -INFINITY,
                                                 later[s + 2] if s + 2 < states and skips[s + 2] else -INFINITY)
-            lower_by_greatest(states, beta)
+            lowered_to(states, beta, beta)
             K.binary_fwd[<int>DY_BINARY_add](states, alphas + at, 1, beta, 1, weights)
             K.logsumexp(states, 1, 1, weights, pair, NULL)
             K.unary_fwd[<int>DY_UNARY_shift](states, weights, -log_of(pair), 0, weights)

@@ -15,8 +15,8 @@ from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K, DY_BINARY_mul, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_normal, DY_RNG_uniform
 from dynet_cy.ops.index cimport chooser_number, refuse, refused
 from dynet_cy.ops.inputs cimport axis_in, dim_with_batch
-from dynet_cy.ops.loops cimport Split, best_of_line, draw, draw_mask, split_at, without
-from dynet_cy.ops.registry cimport RAGGED, RANDOM, UNREAD, Forward, Op, Shapes, need_d, register, same_dim
+from dynet_cy.ops.loops cimport Split, best_of_line, draw, draw_mask, pass_on, split_at, without
+from dynet_cy.ops.registry cimport ASSIGNS, RAGGED, RANDOM, UNREAD, Forward, Op, Shapes, need_d, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -206,12 +206,10 @@ cdef void noise_forward(const Call* c) noexcept nogil:
 
 
 cdef void noise_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef uint32_t b
-    for b in range(c.y.dim.bd):
-        K.add(size_of(&c.y.dim), element(&c.dy, b), element(&c.dx, b))
+    pass_on(c, 1)
 
 
-NOISE = register(b"noise", b"x", same_dim, noise_forward, noise_backward, UNREAD | RANDOM)
+NOISE = register(b"noise", b"x", same_dim, noise_forward, noise_backward, UNREAD | ASSIGNS | RANDOM)
 
 
 cdef int check_deviation(str op, float stddev) except -1:

@@ -17,8 +17,9 @@ from dynet_cy.kernels.kernels cimport (
 from dynet_cy.ops.index cimport chooser_number, refuse, refused
 from dynet_cy.ops.inputs cimport axis_in, is_list, whole
 from dynet_cy.ops.loops cimport (
-    ALL_AXES, BATCH_BIT, Split, Sweep, Walk, add_where, best_of_line, count_of, is_usual, split_at, sum_run,
-    sum_run_backward, sums_of, sweep, sweep_backward, sweep_forward, sweep_work, walk_of, without,
+    ALL_AXES, BATCH_BIT, Split, Sweep, Walk, add_where, best_of_line, count_of, is_usual, pass_on, put_scaled,
+    scalar, split_at, sum_run, sum_run_backward, sums_of, sweep, sweep_backward, sweep_forward, sweep_work, walk_of,
+    without,
 )
 from dynet_cy.ops.registry cimport (
     ASSIGNS, RAGGED, UNREAD, UNREAD_RESULT, Forward, Op, Shapes, as_many_as_y, need_d, register, same_dim,
@@ -44,9 +45,7 @@ cdef int reduced_dim(const Shapes* s, Dim* y) except -1:
     if mask & BATCH_BIT:
         y.bd = 1
     if mask & ALL_AXES == ALL_AXES:                 # however many there are
-        y.nd = 1
-        y.d[0] = 1
-        return 0
+        return scalar(y)
     for i in range(s.x[0].nd, 7):
         if mask >> i & 1:
             raise DimensionError(f"there is no axis {i} to reduce")
@@ -350,45 +349,37 @@ cdef int cumsum_dim(const Shapes* s, Dim* y) except -1:
     return same_dim(s, y)
 
 
-cdef void cumsum_forward(const Call* c) noexcept nogil:
+cdef inline void cumulate(const Call* c, bint back) noexcept nogil:
+    """The sums of x from the beginning of each line, in y; or those of dy from the end, added to dx."""
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t b, p
+    cdef size_t b, k, p, at
     cdef const float* x
-    cdef float* y = c.y.v
+    cdef float* y
     cdef double* sums = <double*>c.work
     for b in range(c.y.dim.bd):
-        x = element(&c.x[0], <uint32_t>b)
+        x = element(&c.dy if back else &c.x[0], <uint32_t>b)
+        y = element(&c.dx if back else &c.y, <uint32_t>b)
         for _ in range(s.post):
             memset(sums, 0, s.pre * sizeof(double))
-            for _ in range(s.len):
+            for k in range(s.len):
+                at = (s.len - 1 - k if back else k) * s.pre
                 for p in range(s.pre):
-                    sums[p] += x[p]
-                    y[p] = <float>sums[p]
-                x += s.pre
-                y += s.pre
+                    sums[p] += x[at + p]
+                    y[at + p] = y[at + p] + <float>sums[p] if back else <float>sums[p]
+            x += s.pre * s.len
+            y += s.pre * s.len
+
+
+cdef void cumsum_forward(const Call* c) noexcept nogil:
+    cumulate(c, False)
+
+
+cdef void cumsum_backward(const Call* c, uint32_t i) noexcept nogil:
+    cumulate(c, True)
 
 
 cdef size_t cumsum_work(const Call* c, int i) noexcept nogil:
     return 2 * split_at(&c.x[0].dim, c.attrs[0].u).pre
-
-
-cdef void cumsum_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t b, k, p, at
-    cdef float* dx
-    cdef const float* dy = c.dy.v
-    cdef double* sums = <double*>c.work
-    for b in range(c.y.dim.bd):
-        dx = element(&c.dx, <uint32_t>b)
-        for _ in range(s.post):
-            memset(sums, 0, s.pre * sizeof(double))
-            for k in range(s.len):
-                at = (s.len - 1 - k) * s.pre
-                for p in range(s.pre):
-                    sums[p] += dy[at + p]
-                    dx[at + p] += <float>sums[p]
-            dx += s.pre * s.len
-            dy += s.pre * s.len
 
 
 cdef Op* CUMSUM = register(b"cumsum", b"x", cumsum_dim, cumsum_forward, cumsum_backward, UNREAD, cumsum_work)
@@ -424,15 +415,13 @@ cdef void argmax_forward(const Call* c) noexcept nogil:
 
 
 cdef void straight_through_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef uint32_t b
-    for b in range(c.y.dim.bd):
-        K.add(size_of(&c.y.dim), element(&c.dy, b), element(&c.dx, b))
+    pass_on(c, 1)
 
 
 cdef Op* ARGMAX = register(b"argmax", b"x", argmax_dim, argmax_forward, NULL)
 ARGMAX.no_gradient_because = b"the gradient is zero almost everywhere"
 cdef Op* ARGMAX_STRAIGHT_THROUGH = register(b"argmax_straight_through", b"x", argmax_dim, argmax_forward,
-                                            straight_through_backward, UNREAD)
+                                            straight_through_backward, UNREAD | ASSIGNS)
 
 
 # ---- the indices of the greatest and of the least element along an axis, as values ------------
@@ -556,9 +545,7 @@ operators.update(max=_max, min=_min)
 # ---- squared_norm: y = sum_i x_i^2 --------------------------------------------
 
 cdef int scalar_dim(const Shapes* s, Dim* y) except -1:
-    y.nd = 1
-    y.d[0] = 1
-    return 0
+    return scalar(y)
 
 
 cdef void squared_norm_forward(const Call* c) noexcept nogil:
@@ -729,10 +716,8 @@ cdef void product_run_backward(const Sweep* s, size_t n, size_t i, size_t o, bin
     elif n < LONG_RUN:
         for k in range(n):
             dx[k] = dx[k] + g * x[k] if s.acc else g * x[k]
-    elif s.acc:
-        K.axpy(n, g, x, dx)
     else:
-        K.scale(n, g, x, dx)
+        put_scaled(n, g, x, dx, s.acc)
 
 
 cdef void clear_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
@@ -777,10 +762,8 @@ cdef void line_backward(const Call* c, size_t n, float weight) noexcept nogil:
         at = k * n % total_of(&c.x[0].dim)
         slope = weight * c.dy.v[k] / <double>c.y.v[k] if c.y.v[k] != 0 else 0
         added = c.accumulate or k * n > at
-        if is_usual(c.y.v[k]) and added:
-            K.axpy(n, <float>slope, c.x[0].v + at, c.dx.v + at)
-        elif is_usual(c.y.v[k]):
-            K.scale(n, <float>slope, c.x[0].v + at, c.dx.v + at)
+        if is_usual(c.y.v[k]):
+            put_scaled(n, <float>slope, c.x[0].v + at, c.dx.v + at, added)
         else:                                       # the slope may not fit in a float
             for j in range(at, at + n):
                 c.dx.v[j] = (c.dx.v[j] if added else 0) + <float>(slope * c.x[0].v[j])

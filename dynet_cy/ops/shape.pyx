@@ -11,8 +11,7 @@ from dynet_cy.core.tensor cimport (
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply, apply1, apply1x, expression
 from dynet_cy.graph.structs cimport Extra, no_extra
-from dynet_cy.kernels.kernels cimport K
-from dynet_cy.ops.loops cimport split_at
+from dynet_cy.ops.loops cimport pass_on, split_at
 from dynet_cy.ops.index cimport index_op
 from dynet_cy.ops.inputs cimport axis_in, whole
 from dynet_cy.ops.registry cimport ALONE, ASSIGNS, CPU, FIRST, FLAT, UNCHANGED, UNREAD, Op, Shapes, register, same_dim
@@ -32,13 +31,7 @@ cdef void copy_forward(const Call* c) noexcept nogil:
 
 
 cdef void copy_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = total_of(&c.dx.dim), total = total_of(&c.y.dim), k = 0
-    while k < total:
-        if c.accumulate or k:
-            K.add(n, c.dy.v + k, c.dx.v)
-        else:
-            memcpy(c.dx.v, c.dy.v, n * sizeof(float))
-        k += n
+    pass_on(c, 1)
 
 
 # ---- reshape: y has the elements of x, in their order ---------------------------
@@ -409,22 +402,12 @@ def fold_rows(x, nrows: int = 2):
 
 # ---- nobackprop, flip_gradient, scale_gradient: y = x ------------------------------
 
-cdef void scaled_backward(const Call* c, float scale) noexcept nogil:
-    cdef size_t n = total_of(&c.dx.dim), total = total_of(&c.y.dim), k = 0
-    while k < total:
-        if c.accumulate or k > 0:
-            K.axpy(n, scale, c.dy.v + k, c.dx.v)
-        else:
-            K.scale(n, scale, c.dy.v + k, c.dx.v)
-        k += n
-
-
 cdef void flip_gradient_backward(const Call* c, uint32_t i) noexcept nogil:
-    scaled_backward(c, -1)
+    pass_on(c, -1)
 
 
 cdef void scale_gradient_backward(const Call* c, uint32_t i) noexcept nogil:
-    scaled_backward(c, c.attrs[0].f)
+    pass_on(c, c.attrs[0].f)
 
 
 cdef Op* NOBACKPROP = register(b"nobackprop", b"x", same_dim, copy_forward, NULL)

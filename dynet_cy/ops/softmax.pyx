@@ -16,7 +16,7 @@ from dynet_cy.kernels.kernels cimport (
 )
 from dynet_cy.kernels.product cimport RangeRun, in_ranges
 from dynet_cy.ops.inputs cimport axis_in, check_count, is_list, set_index, set_indices, whole
-from dynet_cy.ops.loops cimport without
+from dynet_cy.ops.loops cimport scalar, without
 from dynet_cy.ops.registry cimport (
     ASSIGNS, FLAT, RAGGED, SECOND, UNREAD_ARGUMENTS, UNREAD_FIRST, UNREAD_RESULT, DimRule, Op, Shapes, as_many_as_y,
     need_d, register, same_dim, twice_as_many,
@@ -79,9 +79,7 @@ cdef int scores_dim(const Shapes* s, Dim* y) except -1:
     """One result for a vector of scores."""
     if cols_of(s.x[0]) != 1:
         raise DimensionError("x must be a vector of scores")
-    y.nd = 1
-    y.d[0] = 1
-    return 0
+    return scalar(y)
 
 
 cdef int picked_dim(const Shapes* s, Dim* y) except -1:
