@@ -47,14 +47,10 @@ extern "C" __global__ void extreme_forward(size_t lines, size_t inner, size_t le
     }
 }
 
-// dx += dy at the position of the extreme. dx has `lines` lines, each of which `uses` elements of y share.
 extern "C" __global__ void extreme_backward(size_t lines, size_t inner, size_t length, size_t outer, size_t uses,
                                             const uint32_t *__restrict__ where, const float *__restrict__ dy,
                                             float *dx) {
-    for (EACH(e, lines)) {
-        float *to = dx + line_at(e, inner, length, outer, inner * length * outer);
-        for (size_t u = 0; u < uses; u++) to[where[e + u * lines] * inner] += dy[e + u * lines];
-    }
+    add_where(lines, inner, length, outer, 1, uses, where, dy, dx);
 }
 
 /** op index_of_max(x): sign = 1

@@ -104,26 +104,20 @@ extern "C" __global__ void channel_forward(size_t batch, size_t pre, size_t chan
                                            size_t stride_summand, float *y) {
     Channels s = {pre, channels, post};
     Vectors v = {mean, variance, factor, summand, stride_mean, stride_variance, stride_factor, stride_summand, eps};
-    for (EACH(i, batch * s.size())) {
-        size_t b = i / s.size(), j = i - b * s.size(), k = s.of(j);
+    for (EACH_OF(i, b, j, batch, s.size())) {
+        size_t k = s.of(j);
         y[i] = (x[b * stride_x + j] - mean[b * stride_mean + k]) * v.of_factor(b, k) + summand[b * stride_summand + k];
     }
 }
 
-// dx has `elements` batch elements: as many as y, or one, which is the sum over the batch.
 extern "C" __global__ void channel_backward_x(size_t batch, size_t pre, size_t channels, size_t post, float eps,
                                               const float *variance, size_t stride_variance, const float *factor,
                                               size_t stride_factor, const float *__restrict__ dy, size_t elements,
                                               float *dx, int acc) {
     Channels s = {pre, channels, post};
     Vectors v = {0, variance, factor, 0, 0, stride_variance, stride_factor, 0, eps};
-    size_t uses = batch / elements;
-    for (EACH(i, elements * s.size())) {
-        size_t e = i / s.size(), j = i - e * s.size(), k = s.of(j);
-        double total = 0;
-        for (size_t b = e * uses; b < (e + 1) * uses; b++) total += dy[b * s.size() + j] * v.of_factor(b, k);
-        store(dx + i, acc, (float)total);
-    }
+    sum_slopes(batch, s.size(), elements, dx, acc,
+               [=](size_t b, size_t j) { return dy[b * s.size() + j] * v.of_factor(b, s.of(j)); });
 }
 
 // The gradient of argument number `which`: 1 the mean, 2 the variance, 3 the factor, 4 the summand.

@@ -45,10 +45,7 @@ extern "C" __global__ void add_squares(size_t batch, size_t n, const float *__re
 extern "C" __global__ void add_weight_noise(size_t batch, size_t n, const uint64_t *__restrict__ seeds,
                                             const uint32_t *__restrict__ items, float s, const float *__restrict__ norms,
                                             float *y) {
-    for (EACH(i, batch * n)) {
-        size_t b = i / n;
-        y[i] += s * sqrtf(1.f + norms[b]) * draw_normal(seeds, items, b, i - b * n, 0.f, 1.f);
-    }
+    for (EACH_OF(i, b, j, batch, n)) y[i] += s * sqrtf(1.f + norms[b]) * draw_normal(seeds, items, b, j, 0.f, 1.f);
 }
 
 // The gradient of x_b through the standard deviation of the noise is slopes_b x_b.
@@ -114,10 +111,7 @@ extern "C" __global__ void few_lstm_cells_backward(size_t n, size_t h, const __g
 // y = x mask, where `mask` points to the part of the mask for x.
 extern "C" __global__ void part_masked(size_t batch, size_t n, const float *__restrict__ x, size_t stride_x,
                                        const float *__restrict__ mask, size_t stride_mask, float *y) {
-    for (EACH(i, batch * n)) {
-        size_t b = i / n, j = i - b * n;
-        y[i] = x[b * stride_x + j] * mask[b * stride_mask + j];
-    }
+    for (EACH_OF(i, b, j, batch, n)) y[i] = x[b * stride_x + j] * mask[b * stride_mask + j];
 }
 
 // dx += dy other. dx has `elements` batch elements, dx_stride floats apart: as many as dy, or one for the sum over the
@@ -126,8 +120,7 @@ extern "C" __global__ void part_masked_backward(size_t batch, size_t n, const fl
                                                 const float *__restrict__ dy, size_t elements, float *dx,
                                                 size_t dx_stride) {
     size_t uses = batch / elements;
-    for (EACH(i, elements * n)) {
-        size_t e = i / n, j = i - e * n;
+    for (EACH_OF(i, e, j, elements, n)) {
         float total = dx[e * dx_stride + j];
         for (size_t b = e * uses; b < (e + 1) * uses; b++) total += dy[b * n + j] * other[b * stride_other + j];
         dx[e * dx_stride + j] = total;
@@ -146,8 +139,7 @@ extern "C" __global__ void part_masked_backward(size_t batch, size_t n, const fl
  *      lstm_c_backward_gates: each(elements * h) */
 extern "C" __global__ void lstm_c_forward(size_t batch, size_t h, const float *__restrict__ before, size_t stride_before,
                                           const float *__restrict__ gates, size_t stride_gates, float *y) {
-    for (EACH(k, batch * h)) {
-        size_t b = k / h, j = k - b * h;
+    for (EACH_OF(k, b, j, batch, h)) {
         const float *g = gates + b * stride_gates + j;
         y[k] = g[h] * before[b * stride_before + j] + g[0] * g[3 * h];
     }
@@ -155,21 +147,15 @@ extern "C" __global__ void lstm_c_forward(size_t batch, size_t h, const float *_
 
 extern "C" __global__ void lstm_c_backward_c(size_t batch, size_t h, const float *__restrict__ gates, size_t stride_gates,
                                              const float *__restrict__ dy, size_t elements, float *dx, int acc) {
-    size_t uses = batch / elements;
-    for (EACH(k, elements * h)) {
-        size_t e = k / h, j = k - e * h;
-        float total = 0.f;
-        for (size_t b = e * uses; b < (e + 1) * uses; b++) total += dy[b * h + j] * gates[b * stride_gates + h + j];
-        store(dx + k, acc, total);
-    }
+    sum_slopes(batch, h, elements, dx, acc,
+               [=](size_t b, size_t j) { return dy[b * h + j] * gates[b * stride_gates + h + j]; });
 }
 
 extern "C" __global__ void lstm_c_backward_gates(size_t batch, size_t h, const float *__restrict__ before,
                                                  size_t stride_before, const float *__restrict__ gates, size_t stride_gates,
                                                  const float *__restrict__ dy, size_t elements, float *dx, int acc) {
     size_t uses = batch / elements;
-    for (EACH(k, elements * h)) {
-        size_t e = k / h, j = k - e * h;
+    for (EACH_OF(k, e, j, elements, h)) {
         float di = 0.f, df = 0.f, dg = 0.f, *to = dx + e * 4 * h + j;
         for (size_t b = e * uses; b < (e + 1) * uses; b++) {
             const float *g = gates + b * stride_gates + j;
@@ -211,25 +197,16 @@ extern "C" __global__ void lstm_c_backward_gates(size_t batch, size_t h, const f
 // `o` points to the gate o. In the gradient of the gates, which has `rows` rows, it begins at row `at`.
 extern "C" __global__ void lstm_h_forward(size_t batch, size_t h, const float *__restrict__ c, size_t stride_c,
                                           const float *__restrict__ o, size_t stride_o, float *y) {
-    for (EACH(k, batch * h)) {
-        size_t b = k / h, j = k - b * h;
-        y[k] = o[b * stride_o + j] * tanhf(c[b * stride_c + j]);
-    }
+    for (EACH_OF(k, b, j, batch, h)) y[k] = o[b * stride_o + j] * tanhf(c[b * stride_c + j]);
 }
 
 extern "C" __global__ void lstm_h_backward_c(size_t batch, size_t h, const float *__restrict__ c, size_t stride_c,
                                              const float *__restrict__ o, size_t stride_o,
                                              const float *__restrict__ dy, size_t elements, float *dx, int acc) {
-    size_t uses = batch / elements;
-    for (EACH(k, elements * h)) {
-        size_t e = k / h, j = k - e * h;
-        float total = 0.f;
-        for (size_t b = e * uses; b < (e + 1) * uses; b++) {
-            float t = tanhf(c[b * stride_c + j]);
-            total += dy[b * h + j] * o[b * stride_o + j] * (1.f - t * t);
-        }
-        store(dx + k, acc, total);
-    }
+    sum_slopes(batch, h, elements, dx, acc, [=](size_t b, size_t j) {
+        float t = tanhf(c[b * stride_c + j]);
+        return dy[b * h + j] * o[b * stride_o + j] * (1.f - t * t);
+    });
 }
 
 extern "C" __global__ void lstm_h_backward_gates(size_t batch, size_t h, size_t rows, size_t at,

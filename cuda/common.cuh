@@ -19,6 +19,11 @@
 // for (EACH(i, n)): the threads of the grid share n elements.
 #define EACH(i, n) \
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (size_t)gridDim.x * blockDim.x
+// The same of i = b n + j, element j of batch element b.
+#define EACH_OF(i, b, j, batch, n) \
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x, b, j; \
+    i < (batch) * (n) && (b = i / (n), j = i - b * (n), true); \
+    i += (size_t)gridDim.x * blockDim.x
 // for (ROWS(r, n)): the blocks of the grid share n rows; for (LANES(i, n)): the threads of a block share n elements.
 #define ROWS(r, n) size_t r = blockIdx.x; r < (n); r += gridDim.x
 #define LANES(i, n) size_t i = threadIdx.x; i < (n); i += blockDim.x
@@ -158,6 +163,29 @@ static __device__ __forceinline__ float multiply_add(float a, float b, float c) 
 
 // Add or assign a gradient.
 static __device__ __forceinline__ void store(float *p, int acc, float x) { *p = acc ? *p + x : x; }
+
+// y_b = the sum of term(b, j) over n numbers j. Each thread sums in double precision, as it may have many terms.
+template <class Term>
+static __device__ __forceinline__ void sum_terms(size_t batch, size_t n, float *y, float *part, Term term) {
+    for (ROWS(b, batch)) {
+        double own = 0;
+        for (LANES(j, n)) own += term(b, j);
+        float sum = block_sum((float)own, part);
+        if (threadIdx.x == 0) y[b] = sum;
+    }
+}
+
+// The gradient of an argument whose batch elements have n numbers: the sum of slope(b, j) over the batch elements b of y
+// that use it, which are all if it has one element only.
+template <class Slope>
+static __device__ __forceinline__ void sum_slopes(size_t batch, size_t n, size_t elements, float *dx, int acc, Slope slope) {
+    size_t uses = batch / elements;
+    for (EACH_OF(i, e, j, elements, n)) {
+        double total = 0;
+        for (size_t b = e * uses; b < (e + 1) * uses; b++) total += slope(b, j);
+        store(dx + i, acc, (float)total);
+    }
+}
 
 // Axes: how many, the size of each, and its stride in each array.
 static __device__ __forceinline__ unsigned axes_in(const dy_axes &x) { return x.n; }

@@ -30,8 +30,7 @@
 extern "C" __global__ void circular(size_t batch, size_t n, int correlate, const float *__restrict__ as, size_t stride_a,
                                     const float *__restrict__ bs, size_t stride_b, float *y, size_t elements, int acc) {
     size_t uses = elements == 1 ? batch : 1;
-    for (EACH(at, elements * n)) {
-        size_t e = at / n, k = at - e * n;
+    for (EACH_OF(at, e, k, elements, n)) {
         float total = 0.f;
         for (size_t c = e; c < e + uses; c++) {
             const float *a = as + c * stride_a, *b = bs + c * stride_b;

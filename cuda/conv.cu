@@ -2,7 +2,7 @@
 //
 // Convolution as a product with a matrix of patches (im2col), and pooling. Images are rows x columns x channels. The
 // blocks of one row of the grid share adjacent elements; rows of the grid take different columns or channels.
-#include "common.cuh"
+#include "lines.cuh"
 #include "dynet_cy/gpu_window.h"
 
 // for (PLANES(p, n)): the rows of the grid share n planes.
@@ -158,13 +158,13 @@ static __device__ inline size_t count_before(bool holds, unsigned *found, size_t
  *  k = c.attrs[0].u
  *  ignores = c.attrs[2].u
  *  where = c.saved
+ *  outer = s.post
  *  forward:
- *      outer = s.post
  *      lines = inner * outer * batch
  *      kmax_forward: rows(lines, length)
  *  backward:
- *      lines = inner * s.post * elements
- *      kmax_backward: each(lines) */
+ *      lines = inner * outer * elements
+ *      kmax_backward: each(lines * (k if uses == 1 else <size_t>1)) */
 // The k largest elements of each line, in the order of the line; of equal elements the first. A block takes a line. It
 // finds the k-th largest bit by bit, by counting how many elements are not below a number, and then chooses all elements
 // above it, and as many of those that equal it as are missing.
@@ -172,9 +172,8 @@ extern "C" __global__ void kmax_forward(size_t lines, size_t inner, size_t lengt
                                         const float *__restrict__ x, size_t stride_x, uint32_t *where, float *y) {
     __shared__ unsigned found[32];
     for (ROWS(line, lines)) {
-        size_t column = line / inner, p = line - column * inner, b = column / outer;
-        const float *from = x + b * stride_x + (column - b * outer) * length * inner + p;
-        size_t to = column * k * inner + p, above = 0, equals = 0, chosen = 0, n;
+        const float *from = x + line_at(line, inner, length, outer, stride_x);
+        size_t to = line_at(line, inner, k, outer, inner * k * outer), above = 0, equals = 0, chosen = 0, n;
         uint32_t bar = 0;
         for (int bit = 31; bit >= 0; bit--) {
             uint32_t higher = bar | 1u << bit;
@@ -203,17 +202,9 @@ extern "C" __global__ void kmax_forward(size_t lines, size_t inner, size_t lengt
     }
 }
 
-// dx += dy at the chosen positions. dx has `lines` lines, each of which `uses` lines of y share.
-extern "C" __global__ void kmax_backward(size_t lines, size_t inner, size_t length, size_t k, size_t uses,
+extern "C" __global__ void kmax_backward(size_t lines, size_t inner, size_t length, size_t outer, size_t k, size_t uses,
                                          const uint32_t *__restrict__ where, const float *__restrict__ dy, float *dx) {
-    for (EACH(line, lines)) {
-        size_t column = line / inner, p = line - column * inner;
-        for (size_t u = 0; u < uses; u++)
-            for (size_t m = 0; m < k; m++) {
-                size_t at = ((u * (lines / inner) + column) * k + m) * inner + p;
-                dx[(column * length + where[at]) * inner + p] += dy[at];
-            }
-    }
+    add_where(lines, inner, length, outer, k, uses, where, dy, dx);
 }
 
 // ---- kmh_ngram: y_ij = the sum of x_i(j+k), k from 0 to n - 1 -------------------------
@@ -228,24 +219,19 @@ extern "C" __global__ void kmax_backward(size_t lines, size_t inner, size_t leng
  *      ngram_backward: each(total_of(&c.dx.dim)) */
 extern "C" __global__ void ngram_forward(size_t batch, size_t rows, size_t columns, size_t terms,
                                          const float *__restrict__ x, size_t stride_x, float *y) {
-    size_t n = rows * columns;
-    for (EACH(i, batch * n)) {
-        size_t b = i / n;
+    for (EACH_OF(i, b, j, batch, rows * columns)) {
         float total = 0.f;
-        for (size_t k = 0; k < terms; k++) total += x[b * stride_x + (i - b * n) + k * rows];
+        for (size_t k = 0; k < terms; k++) total += x[b * stride_x + j + k * rows];
         y[i] = total;
     }
 }
 
 extern "C" __global__ void ngram_backward(size_t batch, size_t rows, size_t columns, size_t terms,
                                           const float *__restrict__ dy, size_t elements, float *dx, int acc) {
-    size_t n = rows * (columns + terms - 1), uses = batch / elements;
-    for (EACH(i, elements * n)) {
-        size_t e = i / n, column = (i - e * n) / rows, row = i % rows;
-        size_t low = column + 1 < terms ? 0 : column + 1 - terms, high = column < columns ? column + 1 : columns;
-        float total = 0.f;
-        for (size_t b = e * uses; b < (e + 1) * uses; b++)
-            for (size_t k = low; k < high; k++) total += dy[(b * columns + k) * rows + row];
-        store(dx + i, acc, total);
-    }
+    sum_slopes(batch, rows * (columns + terms - 1), elements, dx, acc, [=](size_t b, size_t j) {
+        size_t column = j / rows, low = column + 1 < terms ? 0 : column + 1 - terms;
+        double total = 0;
+        for (size_t k = low; k < (column < columns ? column + 1 : columns); k++) total += dy[(b * columns + k) * rows + j % rows];
+        return total;
+    });
 }

@@ -3,6 +3,7 @@
 // Linear-chain conditional random fields; see dynet_cy/ops/losses.pyx. A block processes a sentence, word by word; its
 // threads share the tags.
 #include "refused.cuh"
+#include "teams.cuh"
 
 // The arguments, and for crf_loss the tags of each sentence; otherwise NULL. Batch elements are `stride_*` floats apart; 0 if the argument has batch size 1.
 #define CRF \
@@ -29,8 +30,20 @@ static __device__ inline void find_top(const float *scores, size_t count, float 
     if (threadIdx.x == 0) *to = if_finite(top);
 }
 
-static __device__ __forceinline__ float log_sum(float top, double total) {
+// The logarithm of the sum of the e^score(i) over all tags i.
+template <class Score> static __device__ __forceinline__ float log_sum(size_t tags, Score score) {
+    float top = -INFINITY;
+    double total = 0;
+    for (size_t i = 0; i < tags; i++) top = fmaxf(top, score(i));
+    for (size_t i = 0; i < tags; i++) total += expf(score(i) - top);
     return isinf(top) ? top : top + logf((float)total);
+}
+
+// The tag with the greatest score(i).
+template <class Score> static __device__ __forceinline__ Best best_tag(size_t tags, Score score) {
+    Best top = {-INFINITY, 0xffffffffu};
+    for (size_t i = 0; i < tags; i++) top = best_of(top, Best{score(i), (uint32_t)i});
+    return top;
 }
 
 // For all threads of a block.
@@ -127,12 +140,8 @@ extern "C" __global__ void crf_alphas(size_t batch, CRF, size_t apart, float *al
         for (size_t t = 1; t < n; t++) {
             const float *before = alpha + (t - 1) * tags;
             for (LANES(j, tags)) {
-                float top = -INFINITY;
-                double total = 0;
-                for (size_t i = 0; i < tags; i++) top = fmaxf(top, before[i] + (transition[i + j * tags] - *tops.transitions));
-                for (size_t i = 0; i < tags; i++)
-                    total += expf(before[i] + (transition[i + j * tags] - *tops.transitions) - top);
-                alpha[t * tags + j] = (own[t * tags + j] - tops.words[t]) + log_sum(top, total);
+                float z = log_sum(tags, [=](size_t i) { return before[i] + (transition[i + j * tags] - *tops.transitions); });
+                alpha[t * tags + j] = (own[t * tags + j] - tops.words[t]) + z;
             }
             __syncthreads();
             float by = lower(alpha + t * tags, tags, part);
@@ -141,12 +150,8 @@ extern "C" __global__ void crf_alphas(size_t batch, CRF, size_t apart, float *al
         }
         if (threadIdx.x == 0 && y) {
             const float *final = alpha + (n - 1) * tags;
-            float top = -INFINITY;
-            double total = 0;
-            for (size_t i = 0; i < tags; i++) top = fmaxf(top, final[i] + (last[i] - *tops.end));
-            for (size_t i = 0; i < tags; i++) total += expf(final[i] + (last[i] - *tops.end) - top);
             offset += subtracted(tops, own, transition, first, last, tags, n, gold ? gold + b * n : NULL);
-            y[b] = (float)(offset + log_sum(top, total));
+            y[b] = (float)(offset + log_sum(tags, [=](size_t i) { return final[i] + (last[i] - *tops.end); }));
         }
         __syncthreads();
     }
@@ -178,15 +183,10 @@ extern "C" __global__ void crf_betas(size_t batch, CRF, size_t apart, float *alp
         fit(alpha + (n - 1) * tags, beta + (n - 1) * tags, tags, part);
         for (size_t t = n - 1; t > 0; t--) {
             const float *later = beta + t * tags, *word = own + t * tags;
-            for (LANES(i, tags)) {
-                float top = -INFINITY;
-                double total = 0;
-                for (size_t j = 0; j < tags; j++)
-                    top = fmaxf(top, (transition[i + j * tags] - *tops.transitions) + (word[j] - tops.words[t]) + later[j]);
-                for (size_t j = 0; j < tags; j++)
-                    total += expf((transition[i + j * tags] - *tops.transitions) + (word[j] - tops.words[t]) + later[j] - top);
-                beta[(t - 1) * tags + i] = log_sum(top, total);
-            }
+            for (LANES(i, tags))
+                beta[(t - 1) * tags + i] = log_sum(tags, [=](size_t j) {
+                    return (transition[i + j * tags] - *tops.transitions) + (word[j] - tops.words[t]) + later[j];
+                });
             __syncthreads();
             fit(alpha + (t - 1) * tags, beta + (t - 1) * tags, tags, part);
         }
@@ -275,32 +275,17 @@ extern "C" __global__ void crf_viterbi(size_t batch, CRF, uint32_t function, dy_
         for (size_t t = 1; t < n; t++) {
             const float *before = scores + (t - 1) % 2 * tags;
             for (LANES(j, tags)) {
-                float top = before[0] + (transition[j * tags] - *tops.transitions);
-                uint32_t best = 0;
-                for (size_t i = 1; i < tags; i++) {
-                    float score = before[i] + (transition[i + j * tags] - *tops.transitions);
-                    if (score > top || (score != score && top == top)) {
-                        top = score;
-                        best = (uint32_t)i;
-                    }
-                }
-                came[t * tags + j] = best;
-                scores[t % 2 * tags + j] = top + (own[t * tags + j] - tops.words[t]);
+                Best top = best_tag(tags, [=](size_t i) { return before[i] + (transition[i + j * tags] - *tops.transitions); });
+                came[t * tags + j] = top.at;
+                scores[t % 2 * tags + j] = top.x + (own[t * tags + j] - tops.words[t]);
             }
             __syncthreads();
         }
         if (threadIdx.x == 0) {
             const float *last = scores + (n - 1) % 2 * tags;
-            size_t best = 0;
-            float top = last[0] + (stop[0] - *tops.end);
-            for (size_t i = 1; i < tags; i++) {
-                float score = last[i] + (stop[i] - *tops.end);
-                if (score > top || (score != score && top == top)) {
-                    top = score;
-                    best = i;
-                }
-            }
-            if (!(top > -INFINITY) && !refuse_score(own, tags * n, refused, function, b, 0) &&
+            Best top = best_tag(tags, [=](size_t i) { return last[i] + (stop[i] - *tops.end); });
+            size_t best = top.at;
+            if (!(top.x > -INFINITY) && !refuse_score(own, tags * n, refused, function, b, 0) &&
                 !refuse_score(transition, tags * tags, refused, function, b, 1) &&
                 !refuse_score(first, tags, refused, function, b, 2) && !refuse_score(stop, tags, refused, function, b, 3))
                 refuse(refused, function, b, 0, 0, -INFINITY);  // each sequence has the score -inf

@@ -28,8 +28,7 @@ extern "C" __global__ void gates_backward(size_t n, size_t rows, size_t first, s
 extern "C" __global__ void gru_h_forward(size_t batch, size_t n, const float *__restrict__ hs, size_t stride_h,
                                          const float *__restrict__ zs, size_t stride_z, const float *__restrict__ gs,
                                          size_t stride_g, float *y) {
-    for (EACH(i, batch * n)) {
-        size_t b = i / n, j = i - b * n;
+    for (EACH_OF(i, b, j, batch, n)) {
         float h = hs[b * stride_h + j];
         y[i] = h + zs[b * stride_z + j] * (gs[b * stride_g + j] - h);
     }
@@ -40,25 +39,17 @@ extern "C" __global__ void gru_h_backward(size_t batch, size_t n, unsigned argum
                                           size_t stride_h, const float *__restrict__ zs, size_t stride_z,
                                           const float *__restrict__ gs, size_t stride_g, const float *__restrict__ dy,
                                           size_t elements, float *dx, int acc) {
-    size_t uses = batch / elements;
-    for (EACH(i, elements * n)) {
-        size_t e = i / n, j = i - e * n;
-        float total = 0.f;
-        for (size_t b = e * uses; b < (e + 1) * uses; b++) {
-            float z = zs[b * stride_z + j];
-            float slope = argument == 1 ? gs[b * stride_g + j] - hs[b * stride_h + j] : argument == 2 ? z : 1.f - z;
-            total += dy[b * n + j] * slope;
-        }
-        store(dx + i, acc, total);
-    }
+    sum_slopes(batch, n, elements, dx, acc, [=](size_t b, size_t j) {
+        float z = zs[b * stride_z + j];
+        return dy[b * n + j] * (argument == 1 ? gs[b * stride_g + j] - hs[b * stride_h + j] : argument == 2 ? z : 1.f - z);
+    });
 }
 
 // y = i u + f1 c1 + f2 c2 + ... Gates are i, o, u, f1, f2... Takes `count` cells from number `from` on. The launch with
 // `from` 0 begins the sum, others add to it.
 extern "C" __global__ void tree_c_forward(size_t batch, size_t h, const float *__restrict__ gates, size_t stride_g,
                                           dy_gpu_cells cells, unsigned from, unsigned count, float *y) {
-    for (EACH(i, batch * h)) {
-        size_t b = i / h, j = i - b * h;
+    for (EACH_OF(i, b, j, batch, h)) {
         const float *g = gates + b * stride_g + j;
         float total = from ? y[i] : g[0] * g[2 * h];
         for (unsigned k = 0; k < count; k++) total += g[(3 + from + k) * h] * cells.v[k][b * cells.bstride[k] + j];
@@ -69,13 +60,7 @@ extern "C" __global__ void tree_c_forward(size_t batch, size_t h, const float *_
 // The gradient of a cell: dc = dy f.
 extern "C" __global__ void tree_c_backward_cell(size_t batch, size_t h, const float *__restrict__ f, size_t stride_f,
                                                 const float *__restrict__ dy, size_t elements, float *dc, int acc) {
-    size_t uses = batch / elements;
-    for (EACH(i, elements * h)) {
-        size_t e = i / h, j = i - e * h;
-        float total = 0.f;
-        for (size_t b = e * uses; b < (e + 1) * uses; b++) total += dy[b * h + j] * f[b * stride_f + j];
-        store(dc + i, acc, total);
-    }
+    sum_slopes(batch, h, elements, dc, acc, [=](size_t b, size_t j) { return dy[b * h + j] * f[b * stride_f + j]; });
 }
 
 // The gradient of the gates, which have `rows` rows. The launch with the first cells also writes those of i, o and u, and

@@ -73,14 +73,9 @@ extern "C" __global__ void invert(size_t count, size_t n, const float *__restric
  *      logdet_backward: each(elements * n * n)
  *  saved: batch * n * n
  *  work: 2 * n * batch if i < 0 else 0 */
-// dx += dy_b times the transposed inverse; summed over the batch if the stride is 0.
+// dx = dy_b times the transposed inverse.
 extern "C" __global__ void logdet_backward(size_t batch, size_t n, const float *__restrict__ inverses,
-                                           const float *__restrict__ dy, float *dx, size_t stride_dx) {
-    size_t elements = stride_dx ? batch : 1, uses = stride_dx ? 1 : batch;
-    for (EACH(at, elements * n * n)) {
-        size_t e = at / (n * n), i = at - e * n * n, col = i / n, row = i - col * n;
-        float total = dx[at];
-        for (size_t b = e; b < e + uses; b++) total += dy[b] * inverses[b * n * n + col + row * n];
-        dx[at] = total;
-    }
+                                           const float *__restrict__ dy, size_t elements, float *dx, int acc) {
+    sum_slopes(batch, n * n, elements, dx, acc,
+               [=](size_t b, size_t i) { return dy[b] * inverses[b * n * n + i / n + i % n * n]; });
 }

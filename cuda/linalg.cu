@@ -15,22 +15,11 @@
 extern "C" __global__ void dot_forward(size_t batch, size_t n, const float *__restrict__ a, size_t stride_a,
                                        const float *__restrict__ b, size_t stride_b, float *y) {
     __shared__ float part[32];
-    for (ROWS(r, batch)) {
-        float total = 0.f;
-        for (LANES(i, n)) total += a[r * stride_a + i] * b[r * stride_b + i];
-        total = block_sum(total, part);
-        if (threadIdx.x == 0) y[r] = total;
-    }
+    sum_terms(batch, n, y, part, [=](size_t r, size_t i) { return a[r * stride_a + i] * b[r * stride_b + i]; });
 }
 
-// dx += dy_b other for each batch element; summed over the batch if dx_batch is 1.
+// dx = dy_b other for each batch element.
 extern "C" __global__ void dot_backward(size_t batch, size_t n, size_t elements, const float *__restrict__ other,
-                                        size_t stride_other, const float *__restrict__ dy, float *dx) {
-    size_t uses = elements == 1 ? batch : 1;
-    for (EACH(i, elements * n)) {
-        size_t e = i / n, j = i - e * n;
-        double total = dx[i];
-        for (size_t b = e; b < e + uses; b++) total += dy[b] * other[b * stride_other + j];
-        dx[i] = (float)total;
-    }
+                                        size_t stride_other, const float *__restrict__ dy, float *dx, int acc) {
+    sum_slopes(batch, n, elements, dx, acc, [=](size_t r, size_t i) { return dy[r] * other[r * stride_other + i]; });
 }

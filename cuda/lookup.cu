@@ -8,10 +8,7 @@
 // y_b = factor table[items_b], rows of n numbers.
 extern "C" __global__ void lookup_forward(size_t rows, size_t n, float factor, const float *__restrict__ table,
                                           const uint32_t *__restrict__ items, float *y) {
-    for (EACH(i, rows * n)) {
-        size_t b = i / n;
-        y[i] = items[b] == NO_ROW ? 0.f : times(factor, table[items[b] * n + (i - b * n)]);
-    }
+    for (EACH_OF(i, b, j, rows, n)) y[i] = items[b] == NO_ROW ? 0.f : times(factor, table[items[b] * n + j]);
 }
 
 // grad[items_b] += dy_b. The block of the first use of a row adds all of its uses in order, so that sums do not

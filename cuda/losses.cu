@@ -37,19 +37,14 @@ static __device__ __forceinline__ float slope_1_huber(float a, float b, float c)
  *  backward:
  *      pair_backward_0_{f}: each(elements * n) if i == 0
  *      pair_backward_1_{f}: each(elements * n) */
-// dx_j = dy_b slope_j for each argument; summed over the batch if `elements` is 1.
+// dx_j = dy_b slope_j for each argument.
 #define PAIR_BACKWARD(side, name) \
     extern "C" __global__ void pair_backward_##side##_##name( \
         size_t batch, size_t n, float p, const float *as, size_t stride_a, const float *bs, size_t stride_b, \
         const float *dy, float *dx, size_t elements, int acc) { \
-        size_t uses = elements == 1 ? batch : 1; \
-        for (EACH(i, elements * n)) { \
-            size_t e = i / n, j = i - e * n; \
-            double total = 0; \
-            for (size_t b = e; b < e + uses; b++) \
-                total += dy[b] * slope_##side##_##name(as[b * stride_a + j], bs[b * stride_b + j], p); \
-            store(dx + i, acc, (float)total); \
-        } \
+        sum_slopes(batch, n, elements, dx, acc, [=](size_t b, size_t j) { \
+            return dy[b] * slope_##side##_##name(as[b * stride_a + j], bs[b * stride_b + j], p); \
+        }); \
     }
 
 // y_b = sum_j f(a_j, b_j). A stride of 0: the argument has batch size 1.
@@ -57,12 +52,9 @@ static __device__ __forceinline__ float slope_1_huber(float a, float b, float c)
     extern "C" __global__ void pair_forward_##name(size_t batch, size_t n, float p, const float *as, size_t stride_a, \
                                                    const float *bs, size_t stride_b, float *y) { \
         __shared__ float part[32]; \
-        for (ROWS(b, batch)) { \
-            double total = 0; \
-            for (LANES(j, n)) total += value_##name(as[b * stride_a + j], bs[b * stride_b + j], p); \
-            float sum = block_sum((float)total, part); \
-            if (threadIdx.x == 0) y[b] = sum; \
-        } \
+        sum_terms(batch, n, y, part, [=](size_t b, size_t j) { \
+            return value_##name(as[b * stride_a + j], bs[b * stride_b + j], p); \
+        }); \
     } \
     PAIR_BACKWARD(0, name) \
     PAIR_BACKWARD(1, name)
@@ -94,12 +86,7 @@ extern "C" __global__ void pairwise_forward(size_t total, float m, const float *
 
 extern "C" __global__ void pairwise_backward(size_t total, size_t n, float sign, const float *__restrict__ y,
                                              const float *__restrict__ dy, float *dx, int acc) {
-    for (EACH(j, n)) {
-        double sum = 0;
-        for (size_t i = j; i < total; i += n)
-            if (y[i] > 0.f) sum += sign * dy[i];
-        store(dx + j, acc, (float)sum);
-    }
+    sum_slopes(total / n, n, 1, dx, acc, [=](size_t b, size_t j) { return y[b * n + j] > 0.f ? sign * dy[b * n + j] : 0.f; });
 }
 
 /** op poisson_loss(l)
@@ -117,12 +104,8 @@ extern "C" __global__ void poisson_forward(size_t batch, const float *__restrict
 }
 
 extern "C" __global__ void poisson_backward(size_t batch, const float *__restrict__ l, size_t stride_l,
-                                            const uint32_t *__restrict__ items, const float *__restrict__ dy, float *dx,
-                                            int acc) {
-    size_t elements = stride_l ? batch : 1, uses = stride_l ? 1 : batch;
-    for (EACH(e, elements)) {
-        double total = 0;
-        for (size_t b = e; b < e + uses; b++) total += dy[b] * (exp((double)l[e]) - (double)items[b]);
-        store(dx + e, acc, (float)total);
-    }
+                                            const uint32_t *__restrict__ items, const float *__restrict__ dy,
+                                            size_t elements, float *dx, int acc) {
+    sum_slopes(batch, 1, elements, dx, acc,
+               [=](size_t b, size_t) { return dy[b] * (exp((double)l[b * stride_l]) - (double)items[b]); });
 }

@@ -24,13 +24,8 @@ extern "C" __global__ void emax_forward(size_t total, size_t n, dy_pointers xs, 
     }
 }
 
-// dx += dy where argument k won; summed over the batch if dx has fewer numbers than y.
+// dx = dy where argument k won; summed over the batch if dx has fewer numbers than y.
 extern "C" __global__ void emax_backward(size_t total, size_t n, unsigned k, const uint32_t *__restrict__ winner,
                                          const float *__restrict__ dy, float *dx, int acc) {
-    for (EACH(j, n)) {
-        double sum = 0;
-        for (size_t i = j; i < total; i += n)
-            if (winner[i] == k) sum += dy[i];
-        store(dx + j, acc, (float)sum);
-    }
+    sum_slopes(total / n, n, 1, dx, acc, [=](size_t b, size_t j) { return winner[b * n + j] == k ? dy[b * n + j] : 0.f; });
 }

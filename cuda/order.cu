@@ -113,20 +113,10 @@ extern "C" __global__ void sort_merge(size_t lines, size_t inner, size_t length,
     }
 }
 
-// dx += dy at the positions that values came from. `uses` lines of y share each line of dx; if it is one, all its elements
-// are added at the same time.
 extern "C" __global__ void sort_backward(size_t lines, size_t inner, size_t length, size_t outer, size_t count,
                                          size_t uses, const uint32_t *__restrict__ where,
                                          const float *__restrict__ dy, float *dx) {
-    size_t shares = uses == 1 ? count : 1;
-    for (EACH(t, lines * shares)) {
-        size_t e = t / shares;
-        float *to = dx + line_at(e, inner, length, outer, inner * length * outer);
-        for (size_t u = 0; u < uses; u++) {
-            size_t at = line_at(e + u * lines, inner, count, outer, inner * count * outer);
-            for (size_t k = t - e * shares; k < count; k += shares) to[where[at + k * inner] * inner] += dy[at + k * inner];
-        }
-    }
+    add_where(lines, inner, length, outer, count, uses, where, dy, dx);
 }
 
 // ---- continuations: see select.pyx ------------------------------------------------------------------

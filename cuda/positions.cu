@@ -25,8 +25,7 @@ static __device__ inline bool is_position(const float *v, int integers, size_t i
 extern "C" __global__ void find_positions(size_t batch, size_t count, size_t pre, size_t length, size_t post,
                                           const float *__restrict__ v, size_t stride_v, int integers, uint32_t none,
                                           uint32_t function, dy_refused_index *refused, uint32_t *items) {
-    for (EACH(i, batch * count)) {
-        size_t b = i / count, k = i - b * count;
+    for (EACH_OF(i, b, k, batch, count)) {
         uint32_t at;
         if (!is_position(v, integers, b * stride_v + k, length, b, k, function, refused, &at)) at = none;
         else if (pre) at = (uint32_t)((k / (count / post) * length + at) * pre + k % pre);

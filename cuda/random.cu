@@ -20,10 +20,7 @@
 #define RNG(name, value) \
     extern "C" __global__ void random_##name(size_t batch, size_t n, const uint64_t *__restrict__ seeds, \
                                              const uint32_t *__restrict__ items, float p0, float p1, float *y) { \
-        for (EACH(i, batch * n)) { \
-            size_t b = i / n; \
-            y[i] = draw_##name(seeds, items, b, i - b * n, p0, p1); \
-        } \
+        for (EACH_OF(i, b, j, batch, n)) y[i] = draw_##name(seeds, items, b, j, p0, p1); \
     }
 #include "dynet_cy/rng.def"
 #undef RNG
@@ -39,10 +36,7 @@
 extern "C" __global__ void noise_forward(size_t batch, size_t n, const uint64_t *__restrict__ seeds,
                                          const uint32_t *__restrict__ items, float deviation,
                                          const float *__restrict__ x, size_t stride_x, float *y) {
-    for (EACH(i, batch * n)) {
-        size_t b = i / n, j = i - b * n;
-        y[i] = x[b * stride_x + j] + draw_normal(seeds, items, b, j, 0.f, deviation);
-    }
+    for (EACH_OF(i, b, j, batch, n)) y[i] = x[b * stride_x + j] + draw_normal(seeds, items, b, j, 0.f, deviation);
 }
 
 // The index of the mask value of element j. All elements along an axis of `length`, `inner` floats apart, share a value.
@@ -69,27 +63,18 @@ extern "C" __global__ void dropout_forward(size_t batch, size_t n, size_t inner,
                                            const uint64_t *__restrict__ seeds,
                                            const uint32_t *__restrict__ items, float keep, float value,
                                            const float *__restrict__ x, size_t stride_x, float *y) {
-    for (EACH(i, batch * n)) {
-        size_t b = i / n, j = i - b * n;
-        float mask = draw_bernoulli(seeds, items, b, mask_place(j, inner, length), keep, value);
-        y[i] = x[b * stride_x + j] * mask;
-    }
+    for (EACH_OF(i, b, j, batch, n))
+        y[i] = x[b * stride_x + j] * draw_bernoulli(seeds, items, b, mask_place(j, inner, length), keep, value);
 }
 
-// dx += dy mask. dx has `elements` batch elements: as many as y, or one, which is the sum over the batch.
+// dx = dy mask.
 extern "C" __global__ void dropout_backward(size_t batch, size_t n, size_t inner, size_t length,
                                             const uint64_t *__restrict__ seeds,
                                             const uint32_t *__restrict__ items, float keep, float value,
-                                            const float *__restrict__ dy, size_t elements, float *dx,
-                                            int acc) {
-    size_t uses = batch / elements;
-    for (EACH(i, elements * n)) {
-        size_t e = i / n, j = i - e * n, place = mask_place(j, inner, length);
-        float total = 0.f;
-        for (size_t b = e * uses; b < (e + 1) * uses; b++)
-            total += dy[b * n + j] * draw_bernoulli(seeds, items, b, place, keep, value);
-        store(dx + i, acc, total);
-    }
+                                            const float *__restrict__ dy, size_t elements, float *dx, int acc) {
+    sum_slopes(batch, n, elements, dx, acc, [=](size_t b, size_t j) {
+        return dy[b * n + j] * draw_bernoulli(seeds, items, b, mask_place(j, inner, length), keep, value);
+    });
 }
 
 /** op sample(x) draws

@@ -4,6 +4,7 @@
 // threads of a block are reduced pairwise in float.
 #include "lines.cuh"
 #include "teams.cuh"
+#include "dynet_cy/simplex.h"
 
 // The logarithm of the sum of the e^x of some numbers, as on the CPU: their maximum, and the sum of the
 // e^(x - top).
@@ -54,19 +55,14 @@ extern "C" __global__ void pickneglogsoftmax_forward(size_t batch, size_t n, con
     }
 }
 
-// dx += dy_b (e^(x - log-sum) - onehot). If x has batch size 1 (stride_x 0), dx is the sum over the batch.
+// dx = dy_b (e^(x - log-sum) - onehot).
 extern "C" __global__ void pickneglogsoftmax_backward(size_t batch, size_t n, const float *__restrict__ x,
                                                       size_t stride_x, const uint32_t *__restrict__ items,
                                                       const float *__restrict__ saved, const float *__restrict__ dy,
-                                                      float *dx, int acc) {
-    size_t elements = stride_x ? batch : 1, uses = stride_x ? 1 : batch;
-    for (EACH(i, elements * n)) {
-        size_t e = i / n, j = i - e * n;
-        double total = 0;
-        for (size_t b = e; b < e + uses; b++)
-            total += dy[b] * (expf(x[i] - saved[2 * b]) / saved[2 * b + 1] - (items[b] == j ? 1.f : 0.f));
-        store(dx + i, acc, (float)total);
-    }
+                                                      size_t elements, float *dx, int acc) {
+    sum_slopes(batch, n, elements, dx, acc, [=](size_t b, size_t j) {
+        return dy[b] * (expf(x[b * stride_x + j] - saved[2 * b]) / saved[2 * b + 1] - (items[b] == j ? 1.f : 0.f));
+    });
 }
 
 // ---- the rows of line.def -------------------------------------------------------------
@@ -166,55 +162,18 @@ constexpr bool PAIRS = false, NUMBERS = true, AGAIN = true; // whether there is 
  *  backward:
  *      x_lines = cols * elements
  *      sparsemax_backward: rows(x_lines, n) */
-// Finds the threshold t such that the sum of max(x - t, 0) is 1 (Michelot 1986). Each round sets t = (the sum of the x
-// above the last t, minus 1) / their number, until no element drops out. t only rises, so there are at most n rounds, and
-// seldom more than ten. Relative to the maximum, the first t is -1: the threshold cannot be lower.
 extern "C" __global__ void sparsemax_forward(size_t lines, size_t n, const float *__restrict__ xs, size_t x_lines,
                                              float *ys) {
     __shared__ float part[32];
-    for (ROWS(line, lines)) {
-        const float *x = xs + line % x_lines * n;
-        float top = -INFINITY, t = -1.f, last = INFINITY;
-        for (LANES(k, n)) top = larger(x[k], top);
-        top = block_max(top, part);
-        for (;;) {
-            float count = 0.f;
-            double own = 0;
-            for (LANES(k, n))
-                if (x[k] - top > t) {
-                    own += x[k] - top;
-                    count += 1.f;
-                }
-            count = block_sum(count, part);
-            float total = block_sum((float)own, part);
-            if (!(count < last) || count == 0.f) break;  // the same for all threads
-            last = count;
-            t = (total - 1.f) / count;
-        }
-        for (LANES(k, n)) ys[line * n + k] = x[k] - top <= t ? 0.f : x[k] - top - t;  // a NaN stays
-    }
+    for (ROWS(line, lines)) dy_sparsemax(n, xs + line % x_lines * n, ys + line * n, part);
 }
 
-// dx = dy - mean, where mean is that of dy over the support; 0 outside the support.
 extern "C" __global__ void sparsemax_backward(size_t lines, size_t n, const float *__restrict__ ys,
                                               const float *__restrict__ dys, size_t x_lines, float *dxs, int acc) {
     __shared__ float part[32];
-    for (ROWS(first, x_lines)) {
-        float *dx = dxs + first * n;
-        for (size_t line = first; line < lines; line += x_lines) {
-            const float *y = ys + line * n, *dy = dys + line * n;
-            float support = 0.f;
-            double own = 0;
-            for (LANES(k, n))
-                if (!(y[k] <= 0.f)) {
-                    own += dy[k];
-                    support += 1.f;
-                }
-            float mean = block_sum((float)own, part);
-            mean /= block_sum(support, part);
-            for (LANES(k, n)) store(dx + k, acc || line > first, y[k] <= 0.f ? 0.f : dy[k] - mean);
-        }
-    }
+    for (ROWS(first, x_lines))
+        for (size_t line = first; line < lines; line += x_lines)
+            dy_sparsemax_bwd(n, ys + line * n, dys + line * n, dxs + first * n, acc || line > first, part);
 }
 
 // ---- restricted_log_softmax -------------------------------------------------------------
@@ -260,17 +219,17 @@ extern "C" __global__ void restricted_backward(size_t batch, size_t n, const uin
 }
 
 // ---- logsumexp, elementwise over several arguments ----------------------------------------------
-// Bit k of `once`: argument k has batch size 1, with n numbers. With acc, y is a further argument. The maximum of each
+// Bit k of `once`: argument k has batch size 1, with n numbers. If it is not the first, y has those before. The maximum of each
 // element is saved, or 0 if that is not finite, and the logarithm of the sum of the e^(x - maximum).
 extern "C" __global__ void logsumexp_of_list_forward(size_t total, size_t n, dy_pointers xs, unsigned count, unsigned once,
-                                             float *y, float *saved, int acc) {
+                                             unsigned first, float *saved, float *y) {
     for (EACH(i, total)) {
         size_t j = i % n;
-        float top = acc ? y[i] : -INFINITY;
+        float top = first ? y[i] : -INFINITY;
         double sum = 0;
         for (unsigned k = 0; k < count; k++) top = larger(xs.p[k][once >> k & 1 ? j : i], top);
         if (isinf(top) || isnan(top)) top = 0.f;
-        if (acc) sum = expf((saved[i] - top) + saved[total + i]);
+        if (first) sum = expf((saved[i] - top) + saved[total + i]);
         for (unsigned k = 0; k < count; k++) sum += expf(xs.p[k][once >> k & 1 ? j : i] - top);
         saved[i] = top;
         saved[total + i] = logf((float)sum);
@@ -278,16 +237,14 @@ extern "C" __global__ void logsumexp_of_list_forward(size_t total, size_t n, dy_
     }
 }
 
-// dx += dy e^(x - y); summed over the batch if dx has fewer numbers than y.
+// dx = dy e^(x - y); summed over the batch if dx has fewer numbers than y.
 extern "C" __global__ void logsumexp_of_list_backward(size_t total, size_t n, const float *__restrict__ x,
                                               const float *__restrict__ saved, const float *__restrict__ dy, float *dx,
                                               int acc) {
-    for (EACH(j, n)) {
-        double sum = 0;
-        if (!(isinf(x[j]) && x[j] < 0.f))
-            for (size_t i = j; i < total; i += n) sum += dy[i] * expf((x[j] - saved[i]) - saved[total + i]);
-        store(dx + j, acc, (float)sum);
-    }
+    sum_slopes(total / n, n, 1, dx, acc, [=](size_t b, size_t j) {
+        size_t i = b * n + j;
+        return x[j] == -INFINITY ? 0.f : dy[i] * expf((x[j] - saved[i]) - saved[total + i]);
+    });
 }
 
 // ---- hinge: one loss per line --------------------------------------------------------------------
@@ -302,16 +259,11 @@ extern "C" __global__ void logsumexp_of_list_backward(size_t total, size_t n, co
 extern "C" __global__ void hinge_forward(size_t batch, size_t n, float margin, const float *__restrict__ xs,
                                          size_t stride_x, const uint32_t *__restrict__ items, float *y) {
     __shared__ float part[32];
-    for (ROWS(b, batch)) {
-        size_t v = items[b];
+    sum_terms(batch, n, y, part, [=](size_t b, size_t j) {
         const float *x = xs + b * stride_x;
-        float bar = margin - x[v];
-        double total = 0;
-        for (LANES(j, n))
-            if (j != v && !(bar + x[j] <= 0.f)) total += bar + x[j];  // a NaN is a loss
-        float sum = block_sum((float)total, part);
-        if (threadIdx.x == 0) y[b] = sum;
-    }
+        float over = margin - x[items[b]] + x[j];
+        return j == items[b] || over <= 0.f ? 0.f : over;  // a NaN is a loss
+    });
 }
 
 extern "C" __global__ void hinge_backward(size_t batch, size_t n, float margin, const float *__restrict__ xs,

@@ -15,24 +15,12 @@
 extern "C" __global__ void squared_norm_forward(size_t batch, size_t n, const float *__restrict__ xs, size_t stride_x,
                                                 float *y) {
     __shared__ float part[32];
-    for (ROWS(b, batch)) {
-        const float *x = xs + b * stride_x;
-        double total = 0;
-        for (LANES(i, n)) total += x[i] * x[i];
-        float sum = block_sum((float)total, part);
-        if (threadIdx.x == 0) y[b] = sum;
-    }
+    sum_terms(batch, n, y, part, [=](size_t b, size_t j) { return xs[b * stride_x + j] * xs[b * stride_x + j]; });
 }
 
-extern "C" __global__ void squared_norm_backward(size_t batch, size_t n, const float *__restrict__ x,
+extern "C" __global__ void squared_norm_backward(size_t batch, size_t n, const float *__restrict__ x, size_t stride_x,
                                                  const float *__restrict__ dy, size_t elements, float *dx, int acc) {
-    size_t uses = batch / elements;
-    for (EACH(i, elements * n)) {
-        size_t e = i / n;
-        float total = 0.f;
-        for (size_t b = e * uses; b < (e + 1) * uses; b++) total += 2.f * dy[b];
-        store(dx + i, acc, total * x[i]);
-    }
+    sum_slopes(batch, n, elements, dx, acc, [=](size_t b, size_t j) { return 2.f * dy[b] * x[b * stride_x + j]; });
 }
 
 // ---- norm -----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from dynet_cy.gpu.driver cimport THREADS, Gpu, GpuOp, across, gemm, gemm_strided
 from dynet_cy.gpu.registry cimport BASE, Axes, contract, expand, gpu_op, kernel_at, module_at, needs_module, strided
 from dynet_cy.kernels.kernels cimport dy_window
 from dynet_cy.ops.conv cimport GROUPS, conv_window, plain_window, pool_window as pool_window_here
+from dynet_cy.ops.registry cimport ASSIGNS
 
 cdef GpuOp* op
 
@@ -227,10 +228,9 @@ cdef size_t conv_work(const Call* c, int i) noexcept nogil:
 
 cdef bytes name
 for name in (b"conv2d", b"conv2d_bias"):
-    op = gpu_op(name, CU_CONV, conv_forward, conv_backward)
+    op = gpu_op(name, CU_CONV, conv_forward, conv_backward, ASSIGNS)
     needs_module(op, BASE)
     op.work = conv_work
-    op.assigns = True
 
 
 cdef int transpose_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -267,10 +267,9 @@ cdef size_t transpose_work(const Call* c, int i) noexcept nogil:
     return product_work(&p, i)
 
 
-op = gpu_op(b"conv_transpose2d", CU_CONV, transpose_forward, transpose_backward)
+op = gpu_op(b"conv_transpose2d", CU_CONV, transpose_forward, transpose_backward, ASSIGNS)
 needs_module(op, BASE)
 op.work = transpose_work
-op.assigns = True
 
 
 # ---- filter1d_narrow: y[o, t] = sum_ij f[i, j, o] x[i, t + j] ------------------------------
@@ -302,9 +301,8 @@ cdef size_t filter1d_work(const Call* c, int i) noexcept nogil:
     return product_work(&p, i)
 
 
-op = gpu_op(b"filter1d_narrow", CU_CONV, filter1d_forward, filter1d_backward)
+op = gpu_op(b"filter1d_narrow", CU_CONV, filter1d_forward, filter1d_backward, ASSIGNS)
 op.work = filter1d_work
-op.assigns = True
 
 
 # ---- maxpooling2d: attributes: see ops/conv.pxd ---------------------------------------
@@ -367,8 +365,9 @@ cdef int kmax_pooling_forward(Gpu* gpu, const Call* c) noexcept nogil:
 cdef int kmax_pooling_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t elements = c.dx.dim.bd, uses = c.y.dim.bd // c.dx.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[1].u)
-    cdef size_t inner = s.pre, length = s.len, k = c.attrs[0].u, lines = inner * s.post * elements
-    return launch_each(gpu, KMAX_BACKWARD, lines, lines, inner, length, k, uses, c.saved, c.dy.v, c.dx.v)
+    cdef size_t inner = s.pre, length = s.len, k = c.attrs[0].u, outer = s.post, lines = inner * outer * elements
+    return launch_each(gpu, KMAX_BACKWARD, lines * (k if uses == 1 else <size_t>1), lines, inner, length, outer, k,
+                       uses, c.saved, c.dy.v, c.dx.v)
 
 
 op = gpu_op(b"kmax_pooling", CU_CONV, kmax_pooling_forward, kmax_pooling_backward)

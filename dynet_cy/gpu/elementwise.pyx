@@ -6,12 +6,12 @@ from libc.string cimport memset
 from dynet_cy.core.tensor cimport Call, axis_of, size_of, total_of
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_rows, value_at
 from dynet_cy.gpu.registry cimport (
-    BASE, FLAGS, POINTERS, Axes, Pointers, add_axis, axes_in, axes_total, by_threads, contract, expand, gpu_op,
-    gpu_op_named, kernel_at, module_at, needs_module, no_axes, pass_scaled, scaled, strided, sum_pointers,
+    BASE, POINTERS, Axes, Pointers, add_axis, axes_in, axes_total, by_threads, contract, expand, gpu_op, gpu_op_named,
+    kernel_at, launch_some, module_at, needs_module, no_axes, pass_scaled, scaled, strided, sum_pointers,
 )
 from dynet_cy.kernels.kernels cimport DY_BINARY_COUNT, DY_UNARY_COUNT
 from dynet_cy.ops.elementwise cimport BINARY, CONSTANT_A, CONSTANT_B, DY_INTEGER_COUNT, INTEGER, THROUGH, UNARY
-from dynet_cy.ops.registry cimport MAX_OPS
+from dynet_cy.ops.registry cimport ASSIGNS, MAX_OPS
 
 cdef GpuOp* op
 
@@ -43,14 +43,12 @@ cdef int straight_through(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 
 cdef int which
 for which in range(DY_UNARY_COUNT):
-    op = gpu_op(UNARY[which].name, CU_UNARY, unary_forward, unary_backward)
-    op.assigns = True
+    gpu_op(UNARY[which].name, CU_UNARY, unary_forward, unary_backward, ASSIGNS)
     UNARY_FORWARD[UNARY[which].id] = kernel_at(CU_UNARY, b"unary_forward_" + UNARY[which].name)
     UNARY_BACKWARD[UNARY[which].id] = kernel_at(CU_UNARY, b"unary_backward_" + UNARY[which].name)
     if THROUGH[which] != NULL:
-        op = gpu_op(THROUGH[which].name, CU_UNARY, unary_forward, straight_through)
+        op = gpu_op(THROUGH[which].name, CU_UNARY, unary_forward, straight_through, ASSIGNS)
         needs_module(op, BASE)
-        op.assigns = True
         UNARY_FORWARD[THROUGH[which].id] = UNARY_FORWARD[UNARY[which].id]
 
 
@@ -111,8 +109,7 @@ for which in range(DY_BINARY_COUNT):
     if BINARY[which] == NULL:                           # not an op, only a part of other ops
         continue
     name = BINARY[which].name
-    op = gpu_op(name, CU_BINARY, binary_forward, binary_backward)
-    op.assigns = True
+    gpu_op(name, CU_BINARY, binary_forward, binary_backward, ASSIGNS)
     BINARY_FORWARD[BINARY[which].id] = kernel_at(CU_BINARY, b"binary_forward_" + name)
     for argument in range(2):
         side = b"ab"[argument:argument + 1]
@@ -220,16 +217,14 @@ cdef int average_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return pass_scaled(gpu, &c.dy, <float>(1.0 / c.n), &c.dx, c.accumulate)
 
 
-op = gpu_op(b"esum", BASE, esum_forward, esum_backward)
+op = gpu_op(b"esum", BASE, esum_forward, esum_backward, ASSIGNS)
 op.work = sums_work
 op.spread = spread_sum
-op.assigns = True
 gpu_op_named(b"add").spread = spread_sum        # to arguments that are not broadcast
 
-op = gpu_op(b"average", BASE, average_forward, average_backward)
+op = gpu_op(b"average", BASE, average_forward, average_backward, ASSIGNS)
 op.work = sums_work
 op.spread = spread_average
-op.assigns = True
 
 
 # ---- emax: the number of the largest argument is saved -----------------------------------------
@@ -240,36 +235,15 @@ cdef int EMAX_BACKWARD = kernel_at(MANY, b"emax_backward")
 
 
 cdef int emax_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t total = total_of(&c.y.dim), n = size_of(&c.y.dim)
-    cdef Pointers xs
-    cdef uint32_t i, count = 0, once = 0
-    if total == 0:
-        return 0
-    memset(&xs, 0, sizeof(xs))
-    for i in range(c.n):
-        xs.p[count] = c.x[i].v
-        once |= <uint32_t>(c.x[i].dim.bd == 1) << count
-        count += 1
-        if count == <uint32_t>FLAGS or i + 1 == c.n:
-            launch_each(gpu, EMAX_FORWARD, total, total, n, value_at(&xs), count, once, i + 1 - count, c.saved, c.y.v)
-            count = once = 0
-    return gpu.error
+    return launch_some(gpu, EMAX_FORWARD, c)
 
 
 cdef int emax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t total = total_of(&c.y.dim), n = total_of(&c.dx.dim)
-    if total == 0:
-        return 0
     return launch_each(gpu, EMAX_BACKWARD, n, total, n, i, c.saved, c.dy.v, c.dx.v, c.accumulate)
 
 
-cdef size_t one_per_number(const Call* c) noexcept nogil:
-    return total_of(&c.y.dim)
-
-
-op = gpu_op(b"emax", MANY, emax_forward, emax_backward)
-op.saved = one_per_number
-op.assigns = True
+gpu_op(b"emax", MANY, emax_forward, emax_backward, ASSIGNS)
 
 
 # derived: launches of integers, random

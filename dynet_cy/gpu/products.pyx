@@ -16,7 +16,7 @@ from dynet_cy.ops.linalg cimport (
 )
 from dynet_cy.ops.products cimport inverse_back
 from dynet_cy.ops.recurrent cimport add_inputs, gates_back
-from dynet_cy.ops.registry cimport MAX_OPS, Factors, op_at
+from dynet_cy.ops.registry cimport ASSIGNS, MAX_OPS, Factors, op_at
 
 cdef GpuOp* op
 
@@ -105,9 +105,8 @@ cdef int backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 cdef int number
 for number in range(MAX_OPS):
     if product_op_at(number).forward != NULL:
-        op = gpu_op(op_at(number).name, BASE, forward, backward)
+        op = gpu_op(op_at(number).name, BASE, forward, backward, ASSIGNS)
         op.factors = op_at(number).factors
-        op.assigns = True
 
 
 # ---- affine_transform ------------------------------------------------------------
@@ -160,7 +159,7 @@ cdef int add_scaled_elements(Gpu* gpu, const Tensor* x, const float* factors, si
                              const Tensor* dx) noexcept nogil:
     """dx_b += factor_b x_b for each batch element b; summed over the batch if dx has batch size 1."""
     cdef size_t n = size_of(&dx.dim), own = dx.dim.bd
-    return launch_each(gpu, DOT_BACKWARD, n * own, batch, n, own, x.v, x.bstride, factors, dx.v)
+    return launch_each(gpu, DOT_BACKWARD, n * own, batch, n, own, x.v, x.bstride, factors, dx.v, 1)
 
 
 # ==== inverse =====================================================================================
@@ -191,9 +190,8 @@ cdef size_t inverse_work(const Call* c, int i) noexcept nogil:
     return c.y.dim.bd * (2 * n if i < 0 else n * n)
 
 
-op = gpu_op(b"inverse", CU_INVERSE, inverse_forward, inverse_backward)
+op = gpu_op(b"inverse", CU_INVERSE, inverse_forward, inverse_backward, ASSIGNS)
 op.work = inverse_work
-op.assigns = True
 
 # ==== cells =======================================================================================
 #
@@ -291,7 +289,7 @@ cdef size_t gates_work(const Call* c, int i) noexcept nogil:
 
 cdef bytes name
 for name in (b"vanilla_lstm_gates", b"vanilla_lstm_gates_noise", b"vanilla_lstm_gates_projected"):
-    op = gpu_op(name, CU_CELLS, gates_forward, gates_backward)
+    op = gpu_op(name, CU_CELLS, gates_forward, gates_backward, ASSIGNS)
     needs_module(op, BASE)
     needs_module(op, LINALG)
     op.begin_backward = gates_begin
@@ -299,7 +297,6 @@ for name in (b"vanilla_lstm_gates", b"vanilla_lstm_gates_noise", b"vanilla_lstm_
     op.same = gates_same
     op.saved = NULL
     op.work = gates_work
-    op.assigns = True
     op.draws = name == b"vanilla_lstm_gates_noise"
     if not op.draws:
         op.step = SUMS
@@ -366,12 +363,11 @@ cdef void gated_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
     affine_factors(&sums, i, f)
 
 
-op = gpu_op(b"gated_affine", CU_GATED, gated_forward, gated_backward)
+op = gpu_op(b"gated_affine", CU_GATED, gated_forward, gated_backward, ASSIGNS)
 needs_module(op, BASE)
 op.begin_backward = gated_begin
 op.factors = gated_factors
 op.saved = NULL
-op.assigns = True
 op.lists = True
 
 
@@ -425,8 +421,7 @@ cdef int tree_c_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return gpu.error
 
 
-op = gpu_op(b"tree_lstm_c", CU_GATED, tree_c_forward, tree_c_backward)
-op.assigns = True
+gpu_op(b"tree_lstm_c", CU_GATED, tree_c_forward, tree_c_backward, ASSIGNS)
 
 # derived: launches of linalg, contract, inverse, cells, gated
 
@@ -441,12 +436,14 @@ cdef int dot_product_forward(Gpu* gpu, const Call* c) noexcept nogil:
 cdef int dot_product_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.dx.dim)
     return launch_each(gpu, DOT_BACKWARD, elements * n, batch, n, elements, c.x[1 - i].v, c.x[1 - i].bstride, c.dy.v,
-                       c.dx.v)
+                       c.dx.v, c.accumulate)
 
 
 op = gpu_op(b"dot_product", LINALG, dot_product_forward, dot_product_backward)
+op.assigns = True
 
 op = gpu_op(b"trace_of_product", LINALG, dot_product_forward, dot_product_backward)
+op.assigns = True
 
 cdef int CU_CONTRACT = module_at(b"contract")
 cdef int CIRCULAR = kernel_at(CU_CONTRACT, b"circular")
@@ -497,7 +494,8 @@ cdef int logdet_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 cdef int logdet_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = rows_of(&c.x[0].dim)
-    return launch_each(gpu, LOGDET_BACKWARD, elements * n * n, batch, n, c.saved, c.dy.v, c.dx.v, c.dx.bstride)
+    return launch_each(gpu, LOGDET_BACKWARD, elements * n * n, batch, n, c.saved, c.dy.v, elements, c.dx.v,
+                       c.accumulate)
 
 
 cdef size_t logdet_saved(const Call* c) noexcept nogil:
@@ -513,6 +511,7 @@ cdef size_t logdet_work(const Call* c, int i) noexcept nogil:
 op = gpu_op(b"logdet", CU_INVERSE, logdet_forward, logdet_backward)
 op.saved = logdet_saved
 op.work = logdet_work
+op.assigns = True
 
 cdef int PART_MASKED = kernel_at(CU_CELLS, b"part_masked")
 cdef int PART_MASKED_BACKWARD = kernel_at(CU_CELLS, b"part_masked_backward")

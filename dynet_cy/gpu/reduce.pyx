@@ -6,6 +6,7 @@ from libc.stdint cimport uint32_t
 from dynet_cy.core.tensor cimport Call, size_of, total_of
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill
 from dynet_cy.gpu.registry cimport BASE, FEW_TERMS, Axes, add_axis, axes_total, contract, expand, gpu_op, no_axes
+from dynet_cy.ops.registry cimport ASSIGNS
 
 
 cdef GpuOp* op
@@ -16,9 +17,8 @@ cdef enum:
     MANY_RESULTS = 4096
 
 
-# ---- sum, mean: attributes: the axes, one bit each, and the batch; the divisor of a mean ------------------------
+# ---- sum, mean: attributes: the axes, one bit each, and the batch; the divisor ------------------------
 
-# The axes of x that are kept and those that are reduced, with the strides of x; and all with the strides of y.
 cdef void reduction_axes(const Call* c, Axes* kept, Axes* reduced, Axes* back) noexcept nogil:
     """The axes of x that are kept and those that are reduced, with the strides of x; and all with the strides of y.
 
@@ -51,7 +51,6 @@ cdef void reduction_axes(const Call* c, Axes* kept, Axes* reduced, Axes* back) n
         add_axis(back, size, to, 0, 0)
 
 
-# 1 / the number of elements of x for each element of y.
 cdef float share(const Call* c) noexcept nogil:
     """1 / the number of elements of x for each element of y."""
     cdef size_t n = size_of(&c.y.dim) if c.x[0].dim.bd == 1 else total_of(&c.y.dim)
@@ -61,54 +60,36 @@ cdef float share(const Call* c) noexcept nogil:
     return n / <float>m if n else 1
 
 
-cdef int scaled_forward(Gpu* gpu, const Call* c, float scale) noexcept nogil:
+cdef float mean_scale(const Call* c) noexcept nogil:
+    return <float>(1.0 / c.attrs[1].i) if c.attrs[1].i > 0 else share(c)
+
+
+cdef int mean_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Axes kept, reduced, back
+    cdef float scale = mean_scale(c)
     if total_of(&c.x[0].dim) == 0:
         return fill(gpu, total_of(&c.y.dim), <float>NAN if isinf(scale) else 0, c.y.v)
     reduction_axes(c, &kept, &reduced, &back)
     return contract(gpu, &kept, &reduced, scale, c.x[0].v, c.y.v, 0)
 
 
-cdef int scaled_backward(Gpu* gpu, const Call* c, float scale) noexcept nogil:
+cdef int mean_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef Axes kept, reduced, back
-    cdef uint32_t k, uses = c.y.dim.bd if c.x[0].dim.bd == 1 else 1
+    cdef uint32_t k
     if total_of(&c.x[0].dim) == 0:
         return 0
     reduction_axes(c, &kept, &reduced, &back)
-    for k in range(uses):
-        expand(gpu, &back, scale, c.dy.v + k * c.dy.bstride, c.dx.v, c.accumulate or k > 0)
+    for k in range(<uint32_t>sharing(c)):
+        expand(gpu, &back, mean_scale(c), c.dy.v + k * c.dy.bstride, c.dx.v, c.accumulate or k > 0)
     return gpu.error
 
 
-cdef int sum_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return scaled_forward(gpu, c, 1)
-
-
-cdef int sum_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return scaled_backward(gpu, c, 1)
-
-
-cdef float mean_scale(const Call* c) noexcept nogil:
-    return <float>(1.0 / c.attrs[1].i) if c.attrs[1].i > 0 else share(c)
-
-
-cdef int mean_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return scaled_forward(gpu, c, mean_scale(c))
-
-
-cdef int mean_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return scaled_backward(gpu, c, mean_scale(c))
-
-
-op = gpu_op(b"sum", BASE, sum_forward, sum_backward)
-op.assigns = True
-op = gpu_op(b"mean", BASE, mean_forward, mean_backward)
-op.assigns = True
+for name in (b"sum", b"mean"):
+    gpu_op(name, BASE, mean_forward, mean_backward, ASSIGNS)
 
 
 # ---- functions that the comments on kernels call ---------------------------------------------------
 
-# Whether each result is computed by a block; `neighbours`: the terms of a result are adjacent.
 cdef bint by_blocks(size_t results, size_t terms, bint neighbours) noexcept nogil:
     """Whether each result is computed by a block; `neighbours`: the terms of a result are adjacent."""
     return terms > FEW_TERMS and (neighbours or results < MANY_RESULTS)
@@ -122,7 +103,6 @@ cdef float norm_weight(const Call* c) noexcept nogil:
     return share(c) if c.attrs[2].u else 1
 
 
-# How many batch elements of y share one batch element of x.
 cdef size_t sharing(const Call* c) noexcept nogil:
     """How many batch elements of y share one batch element of x."""
     return c.y.dim.bd if c.x[0].dim.bd == 1 else 1
@@ -277,8 +257,8 @@ cdef int squared_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 cdef int squared_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.x[0].dim)
-    return launch_each(gpu, SQUARED_NORM_BACKWARD, elements * n, batch, n, c.x[0].v, c.dy.v, elements, c.dx.v,
-                       c.accumulate)
+    return launch_each(gpu, SQUARED_NORM_BACKWARD, elements * n, batch, n, c.x[0].v, c.x[0].bstride, c.dy.v, elements,
+                       c.dx.v, c.accumulate)
 
 
 op = gpu_op(b"squared_norm", CU_VECTOR_NORM, squared_norm_forward, squared_norm_backward)

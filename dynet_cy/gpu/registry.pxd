@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from dynet_cy.core.tensor cimport Tensor
+from dynet_cy.core.tensor cimport Call, Tensor
 from dynet_cy.gpu.driver cimport Gpu, GpuBackward, GpuForward, GpuOp
 
 
@@ -10,9 +10,9 @@ from dynet_cy.gpu.driver cimport Gpu, GpuBackward, GpuForward, GpuOp
 #
 # The tables of GPU ops, of kernels and of the modules that contain them.
 
-# The GPU op for the op of that name.  Module number `module`, from `module_at`, contains its kernels.  The caller sets
-# its other fields.
-cdef GpuOp* gpu_op(bytes name, int module, GpuForward forward, GpuBackward backward) except NULL
+# The GPU op for the op of that name.  Module number `module`, from `module_at`, contains its kernels.  `traits`:
+# ASSIGNS or 0.  The caller sets its other fields.
+cdef GpuOp* gpu_op(bytes name, int module, GpuForward forward, GpuBackward backward, int traits=*) except NULL
 cdef GpuOp* gpu_op_named(bytes name) except NULL            # one that exists already
 cdef void needs_module(GpuOp* op, int module) noexcept      # a further module of kernels
 # The number of the op, which indexes tables and is passed in gpu.op.
@@ -74,10 +74,6 @@ cdef enum:
 cdef inline bint by_threads(const Gpu* gpu, size_t n, size_t terms) noexcept nogil:
     return terms <= FEW_TERMS and not (gpu.apart and terms > 1 and n <= FEW_SUMS)
 
-# How many arguments a kernel can take if it has one flag for each of them in a 32-bit word.
-cdef enum:
-    FLAGS = 32
-
 cdef int BASE
 
 # y = a x (+ y if acc), n numbers.
@@ -100,6 +96,8 @@ cdef int contract_list(Gpu* gpu, size_t batch, size_t stride, const Axes* kept, 
                        const float* x, const void* places, int acc) noexcept nogil
 # The gradient of x in y = a x: dx = a dy (+ dx if acc), summed over the batch if x has batch size 1.
 cdef int pass_scaled(Gpu* gpu, const Tensor* dy, float a, const Tensor* dx, int acc) noexcept nogil
+# Launch a kernel that takes some of the arguments of an op, as often as it takes to take all.
+cdef int launch_some(Gpu* gpu, int kernel, const Call* c) noexcept nogil
 # The axes of y with their strides in array 0: `reduced` are those along which x has one element, `kept` the others.
 cdef void split_axes(const Tensor* y, const Tensor* x, Axes* kept, Axes* reduced) noexcept nogil
 # Axes of y with the strides of x in array 0.

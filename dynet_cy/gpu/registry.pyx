@@ -2,14 +2,14 @@
 
 import importlib
 
-from libc.stdint cimport uint16_t, uint64_t
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport axis_of, total_of
+from dynet_cy.core.tensor cimport axis_of, size_of, total_of
 from dynet_cy.gpu.driver cimport (
     MAX_KERNELS, MOST_GPUS, MOST_PARAMETERS, check, enter, kernel_names, launch_each, launch_rows, leave, value_at,
 )
-from dynet_cy.ops.registry cimport GPU, MAX_OPS, op_at
+from dynet_cy.ops.registry cimport ASSIGNS, GPU, MAX_OPS, op_at
 
 from dynet_cy.gpu import compiler
 from dynet_cy.gpu.driver import architecture
@@ -54,11 +54,12 @@ cdef int kernel_at(int module, bytes name) except -1:
     return len(_kernels) - 1
 
 
-cdef GpuOp* gpu_op(bytes name, int module, GpuForward forward, GpuBackward backward) except NULL:
+cdef GpuOp* gpu_op(bytes name, int module, GpuForward forward, GpuBackward backward, int traits=0) except NULL:
     cdef unsigned number = _op_numbers[name.decode()]
     cdef GpuOp* op = &table[number]
     op.needs = &op_at(number).needs[GPU]
     op.saved = op_at(number).saved
+    op.assigns = traits & ASSIGNS != 0
     op.forward = forward
     op.backward = backward
     needs_module(op, module)
@@ -218,6 +219,27 @@ cdef int pass_scaled(Gpu* gpu, const Tensor* dy, float a, const Tensor* dx, int 
         return scaled(gpu, total_of(&dy.dim), a, dy.v, dx.v, acc)
     split_axes(dy, dx, &kept, &reduced)
     return contract(gpu, &kept, &reduced, a, dy.v, dx.v, acc)
+
+
+# How many arguments a kernel takes if it has one flag for each of them in a 32-bit word: whether it has batch size 1.
+cdef enum:
+    FLAGS = 32
+
+
+cdef int launch_some(Gpu* gpu, int kernel, const Call* c) noexcept nogil:
+    cdef Pointers xs
+    cdef size_t total = total_of(&c.y.dim)
+    cdef uint32_t first = 0, count, once, k
+    memset(&xs, 0, sizeof(xs))
+    while first < c.n:
+        once = 0
+        count = min(c.n - first, <uint32_t>FLAGS)
+        for k in range(count):
+            xs.p[k] = c.x[first + k].v
+            once |= <uint32_t>(c.x[first + k].dim.bd == 1) << k
+        launch_each(gpu, kernel, total, total, size_of(&c.y.dim), value_at(&xs), count, once, first, c.saved, c.y.v)
+        first += count
+    return gpu.error
 
 
 cdef void split_axes(const Tensor* y, const Tensor* x, Axes* kept, Axes* reduced) noexcept nogil:

@@ -17,6 +17,7 @@ from dynet_cy.gpu.registry cimport (
 from dynet_cy.memory.storage cimport Param, note_gradient, touch
 from dynet_cy.ops.loops cimport Split, split_at
 from dynet_cy.ops.index cimport LISTED, OWN_POSITIONS, Places, has_positions, places_of, places_total
+from dynet_cy.ops.registry cimport ASSIGNS
 from dynet_cy.ops.shape cimport is_along_last_axis
 
 from dynet_cy.ops.index import ways
@@ -115,17 +116,14 @@ cdef bint always(const Dim* y, const Attr* attrs) noexcept nogil:
     return True
 
 
-op = gpu_op(b"reshape", BASE, copy_forward, copy_backward)
+op = gpu_op(b"reshape", BASE, copy_forward, copy_backward, ASSIGNS)
 op.laid = always
-op.assigns = True
 
 op = gpu_op(b"nobackprop", BASE, copy_forward, NULL)
 
-op = gpu_op(b"flip_gradient", BASE, copy_forward, flip_gradient_backward)
-op.assigns = True
+gpu_op(b"flip_gradient", BASE, copy_forward, flip_gradient_backward, ASSIGNS)
 
-op = gpu_op(b"scale_gradient", BASE, copy_forward, scale_gradient_backward)
-op.assigns = True
+gpu_op(b"scale_gradient", BASE, copy_forward, scale_gradient_backward, ASSIGNS)
 
 
 # ---- transpose: octal digit i of attribute 0 is the axis of x that is axis i of y -------
@@ -191,10 +189,9 @@ cdef bint is_one_line(const Dim* y, const Attr* attrs) noexcept nogil:
     return lines <= 1
 
 
-op = gpu_op(b"transpose", CU_SHAPE, transpose_forward, transpose_backward)
+op = gpu_op(b"transpose", CU_SHAPE, transpose_forward, transpose_backward, ASSIGNS)
 op.laid = is_one_line
 needs_module(op, BASE)
-op.assigns = True
 
 
 # ---- concatenate, concatenate_to_batch: arguments side by side -----------------------------
@@ -232,8 +229,7 @@ cdef int concatenate_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogi
     return read_back(gpu, c, i, c.items)
 
 
-op = gpu_op(b"concatenate", CU_SHAPE, lay_parts, concatenate_backward)
-op.assigns = True
+op = gpu_op(b"concatenate", CU_SHAPE, lay_parts, concatenate_backward, ASSIGNS)
 op.lists = True
 op.laid = is_along_last_axis
 needs_module(op, CU_SELECT)
@@ -243,9 +239,8 @@ cdef int concatenate_to_batch_backward(Gpu* gpu, const Call* c, uint32_t i) noex
     return scaled(gpu, total_of(&c.dx.dim), 1, c.dy.v + c.before * size_of(&c.dx.dim), c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"concatenate_to_batch", CU_SHAPE, lay_parts, concatenate_to_batch_backward)
+op = gpu_op(b"concatenate_to_batch", CU_SHAPE, lay_parts, concatenate_to_batch_backward, ASSIGNS)
 needs_module(op, BASE)
-op.assigns = True
 
 
 # ---- fold_rows: sums of n consecutive rows.  Attributes: n ---------------------------------------
@@ -262,8 +257,7 @@ cdef int fold_rows_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return contract(gpu, &kept, &reduced, 1, c.dy.v, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"fold_rows", BASE, fold_rows_forward, fold_rows_backward)
-op.assigns = True
+gpu_op(b"fold_rows", BASE, fold_rows_forward, fold_rows_backward, ASSIGNS)
 
 
 # ==== inputs ======================================================================================

@@ -6,8 +6,9 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, axis_of, cols_of, rows_of, size_of, total_of
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill, launch_each, launch_rows, value_at
-from dynet_cy.gpu.registry cimport FLAGS, Pointers, gpu_op, kernel_at, module_at, needs_module
+from dynet_cy.gpu.registry cimport gpu_op, kernel_at, launch_some, module_at, needs_module
 from dynet_cy.ops.attention cimport ATTENTION_RATE, ATTENTION_SCALE, heads_in, keys_after, keys_before, place_of_first
+from dynet_cy.ops.registry cimport ASSIGNS
 
 cdef GpuOp* op
 
@@ -26,34 +27,15 @@ cdef int LOGSUMEXP_OF_LIST_BACKWARD = kernel_at(CU_SOFTMAX, b"logsumexp_of_list_
 
 
 cdef int logsumexp_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t total = total_of(&c.y.dim), n = size_of(&c.y.dim)
-    cdef Pointers xs
-    cdef uint32_t i, count = 0, once = 0
-    cdef bint acc = False
-    if total == 0:
-        return 0
-    memset(&xs, 0, sizeof(xs))
-    for i in range(c.n):
-        xs.p[count] = c.x[i].v
-        once |= <uint32_t>(c.x[i].dim.bd == 1) << count
-        count += 1
-        if count == <uint32_t>FLAGS or i + 1 == c.n:
-            launch_each(gpu, LOGSUMEXP_OF_LIST_FORWARD, total, total, n, value_at(&xs), count, once, c.y.v, c.saved,
-                        acc)
-            count = once = 0
-            acc = True
-    return gpu.error
+    return launch_some(gpu, LOGSUMEXP_OF_LIST_FORWARD, c)
 
 
 cdef int logsumexp_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t total = total_of(&c.y.dim), n = total_of(&c.dx.dim)
-    if total == 0:
-        return 0
     return launch_each(gpu, LOGSUMEXP_OF_LIST_BACKWARD, n, total, n, c.x[i].v, c.saved, c.dy.v, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"logsumexp", CU_SOFTMAX, logsumexp_forward, logsumexp_backward)
-op.assigns = True
+gpu_op(b"logsumexp", CU_SOFTMAX, logsumexp_forward, logsumexp_backward, ASSIGNS)
 
 
 # ==== attention ===================================================================================
@@ -168,7 +150,7 @@ cdef int pickneglogsoftmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
 cdef int pickneglogsoftmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.x[0].dim)
     return launch_each(gpu, PICKNEGLOGSOFTMAX_BACKWARD, n * elements, batch, n, c.x[0].v, c.x[0].bstride, c.items,
-                       c.saved, c.dy.v, c.dx.v, c.accumulate)
+                       c.saved, c.dy.v, elements, c.dx.v, c.accumulate)
 
 
 op = gpu_op(b"pickneglogsoftmax", CU_SOFTMAX, pickneglogsoftmax_forward, pickneglogsoftmax_backward)
@@ -191,7 +173,7 @@ cdef int pickneglogsoftmax_at_backward(Gpu* gpu, const Call* c, uint32_t i) noex
     if i:
         return 0 if c.accumulate else fill(gpu, total_of(&c.dx.dim), 0, c.dx.v)
     return launch_each(gpu, PICKNEGLOGSOFTMAX_BACKWARD, n * elements, batch, n, c.x[0].v, c.x[0].bstride,
-                       <const uint32_t*>(c.saved + 2 * batch), c.saved, c.dy.v, c.dx.v, c.accumulate)
+                       <const uint32_t*>(c.saved + 2 * batch), c.saved, c.dy.v, elements, c.dx.v, c.accumulate)
 
 
 op = gpu_op(b"pickneglogsoftmax_at", CU_SOFTMAX, pickneglogsoftmax_at_forward, pickneglogsoftmax_at_backward)
@@ -333,8 +315,7 @@ cdef int constrained_softmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 cdef int constrained_softmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = rows_of(&c.y.dim)
-    return launch_rows(gpu, CONSTRAINED_BACKWARD, elements, n, batch, n, i, c.saved, c.y.v, c.dy.v, c.dx.v,
-                       c.dx.bstride)
+    return launch_rows(gpu, CONSTRAINED_BACKWARD, elements, n, batch, n, i, c.saved, c.y.v, c.dy.v, elements, c.dx.v)
 
 
 op = gpu_op(b"constrained_softmax", CU_CONSTRAINED, constrained_softmax_forward, constrained_softmax_backward)
@@ -466,8 +447,8 @@ cdef int poisson_loss_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 cdef int poisson_loss_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
-    return launch_each(gpu, POISSON_BACKWARD, elements, batch, c.x[0].v, c.x[0].bstride, c.items, c.dy.v, c.dx.v,
-                       c.accumulate)
+    return launch_each(gpu, POISSON_BACKWARD, elements, batch, c.x[0].v, c.x[0].bstride, c.items, c.dy.v, elements,
+                       c.dx.v, c.accumulate)
 
 
 op = gpu_op(b"poisson_loss", CU_LOSSES, poisson_loss_forward, poisson_loss_backward)

@@ -9,7 +9,7 @@ from dynet_cy.graph.making cimport apply
 from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport DY_BINARY_mul, DY_RNG_bernoulli, K, dy_panels
 from dynet_cy.ops.inputs cimport whole
-from dynet_cy.ops.registry cimport LIST, Op, Shapes, register
+from dynet_cy.ops.registry cimport LIST, RAGGED, Op, Shapes, register
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -389,11 +389,9 @@ cdef void attention_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* new_attention(const char* name, const char* args) except NULL:
-    cdef Op* op = register(name, args, attention_dim, attention_forward, attention_backward)
-    op.saved = attention_saved
-    op.work = attention_work
+    cdef Op* op = register(name, args, attention_dim, attention_forward, attention_backward, RAGGED, attention_work,
+                           attention_saved)     # ragged: sentences of different lengths
     op.rule[0] = op.rule[1] = op.rule[2] = LIST
-    op.ragged = True                            # sentences of different lengths
     return op
 
 

@@ -12,8 +12,10 @@ from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K, dy_conv_work, dy_conv_work_back, dy_window, dy_window_reach
 from dynet_cy.kernels.product cimport ELEMENT_COST, gemm, in_parts, in_ranges
 from dynet_cy.ops.inputs cimport axis_in, whole
-from dynet_cy.ops.loops cimport Split, Terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms, split_at
-from dynet_cy.ops.registry cimport SHARE, UNREAD, UNREAD_RESULT, Op, Shapes, register, same_dim
+from dynet_cy.ops.loops cimport (
+    Split, Terms, add_where, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms, split_at,
+)
+from dynet_cy.ops.registry cimport ASSIGNS, SHARE, UNREAD, UNREAD_RESULT, Op, Shapes, as_many_as_y, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -405,12 +407,9 @@ cdef size_t conv2d_work(const Call* c, int i) noexcept nogil:
 
 
 cdef Op* new_conv_op(const char* name, const char* args) except NULL:
-    cdef Op* op = register(name, args, conv2d_dim, conv2d_forward, conv2d_backward)
-    op.rule[1] = SHARE
-    op.rule[2] = SHARE
-    op.work = conv2d_work
-    op.assigns = True
-    op.unread = UNREAD_RESULT
+    cdef Op* op = register(name, args, conv2d_dim, conv2d_forward, conv2d_backward, UNREAD_RESULT | ASSIGNS,
+                           conv2d_work)
+    op.rule[1] = op.rule[2] = SHARE
     return op
 
 
@@ -545,11 +544,8 @@ cdef size_t conv_transpose2d_work(const Call* c, int i) noexcept nogil:
 
 
 cdef Op* CONV_TRANSPOSE2D = register(b"conv_transpose2d", b"x f", conv_transpose2d_dim, conv_transpose2d_forward,
-                                     conv_transpose2d_backward)
-CONV_TRANSPOSE2D.unread = UNREAD_RESULT
+                                     conv_transpose2d_backward, UNREAD_RESULT | ASSIGNS, conv_transpose2d_work)
 CONV_TRANSPOSE2D.rule[1] = SHARE
-CONV_TRANSPOSE2D.work = conv_transpose2d_work
-CONV_TRANSPOSE2D.assigns = True
 
 
 def conv_transpose2d(x, f, stride: Sequence[int], bint is_valid=True, dilation: Sequence[int] = (1, 1),
@@ -645,10 +641,8 @@ cdef size_t maxpooling2d_work(const Call* c, int i) noexcept nogil:
     return <size_t>axis_of(&c.y.dim, 0) * c.y.dim.bd if i >= 0 else 0
 
 
-cdef Op* MAXPOOLING2D = register(b"maxpooling2d", b"x", maxpooling2d_dim, maxpooling2d_forward,
-                                 maxpooling2d_backward)
-MAXPOOLING2D.assigns = True
-MAXPOOLING2D.work = maxpooling2d_work
+cdef Op* MAXPOOLING2D = register(b"maxpooling2d", b"x", maxpooling2d_dim, maxpooling2d_forward, maxpooling2d_backward,
+                                 ASSIGNS, maxpooling2d_work)
 
 
 def maxpooling2d(x, ksize: Sequence[int], stride: Sequence[int], bint is_valid=True,
@@ -731,11 +725,9 @@ cdef void filter1d_backward(const Call* c, uint32_t i) noexcept nogil:
                      1, element(&c.dx, b) + j * r, r * k)
 
 
-cdef Op* FILTER1D = register(b"filter1d_narrow", b"x y", filter1d_dim, filter1d_forward,
-                             filter1d_backward)
-FILTER1D.unread = UNREAD_RESULT
+cdef Op* FILTER1D = register(b"filter1d_narrow", b"x y", filter1d_dim, filter1d_forward, filter1d_backward,
+                             UNREAD_RESULT, filter1d_work)
 FILTER1D.rule[1] = SHARE
-FILTER1D.work = filter1d_work
 
 
 def filter1d_narrow(x, y):
@@ -827,31 +819,14 @@ cdef void kmax_forward(const Call* c) noexcept nogil:
 
 
 cdef void kmax_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[1].u)
-    cdef size_t inner = s.pre, n = s.len, k = c.attrs[0].u, o, p, m, at
-    cdef uint32_t b
-    cdef const uint32_t* source
-    for b in range(c.y.dim.bd):
-        source = <const uint32_t*>c.saved + b * size_of(&c.y.dim)
-        for o in range(s.post):
-            for m in range(k):
-                for p in range(inner):
-                    at = (o * k + m) * inner + p
-                    element(&c.dx, b)[(o * n + source[at]) * inner + p] += element(&c.dy, b)[at]
-
-
-cdef size_t kmax_saved(const Call* c) noexcept nogil:
-    return total_of(&c.y.dim)
+    add_where(c, split_at(&c.x[0].dim, c.attrs[1].u), c.attrs[0].u)
 
 
 cdef size_t kmax_work(const Call* c, int i) noexcept nogil:
     return <size_t>c.attrs[0].i if i < 0 else 0
 
 
-cdef Op* KMAX = register(b"kmax_pooling", b"x", kmax_dim, kmax_forward, kmax_backward)
-KMAX.unread = UNREAD
-KMAX.saved = kmax_saved
-KMAX.work = kmax_work
+cdef Op* KMAX = register(b"kmax_pooling", b"x", kmax_dim, kmax_forward, kmax_backward, UNREAD, kmax_work, as_many_as_y)
 
 
 def kmax_pooling(x, k: int, d=1):
@@ -908,9 +883,7 @@ cdef void kmh_ngram_backward(const Call* c, uint32_t i) noexcept nogil:
             K.add(size, element(&c.dy, b), element(&c.dx, b) + k * m)
 
 
-cdef Op* KMH_NGRAM = register(b"kmh_ngram", b"x", kmh_ngram_dim, kmh_ngram_forward,
-                              kmh_ngram_backward)
-KMH_NGRAM.unread = UNREAD
+cdef Op* KMH_NGRAM = register(b"kmh_ngram", b"x", kmh_ngram_dim, kmh_ngram_forward, kmh_ngram_backward, UNREAD)
 
 
 def kmh_ngram(x, v: int):
@@ -1016,8 +989,8 @@ cdef void avgpooling2d_backward(const Call* c, uint32_t i) noexcept nogil:
     average_backward(c, &p)
 
 
-cdef Op* AVGPOOLING2D = register(b"avgpooling2d", b"x", avgpooling2d_dim, avgpooling2d_forward, avgpooling2d_backward)
-AVGPOOLING2D.unread = UNREAD
+cdef Op* AVGPOOLING2D = register(b"avgpooling2d", b"x", avgpooling2d_dim, avgpooling2d_forward, avgpooling2d_backward,
+                                 UNREAD)
 
 
 def avgpooling2d(x, ksize: Sequence[int], stride: Sequence[int], bint is_valid=True,
@@ -1140,28 +1113,15 @@ cdef void adaptive_max_forward(const Call* c) noexcept nogil:
 
 cdef void adaptive_max_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef Pooling p = adaptive(&c.x[0].dim, c.attrs)
-    cdef size_t channel, pixels = <size_t>p.inputs[0] * p.inputs[1], outputs = <size_t>p.out[0] * p.out[1]
-    cdef const uint32_t* where = <const uint32_t*>c.saved
-    cdef uint32_t b
-    cdef const float* dy
-    cdef float* dx
-    for b in range(c.y.dim.bd):
-        dy = element(&c.dy, b)
-        for channel in range(p.channels):
-            dx = element(&c.dx, b) + channel * pixels
-            for _ in range(outputs):
-                dx[where[0]] += dy[0]
-                where += 1
-                dy += 1
-
-
-cdef size_t as_many_as_y(const Call* c) noexcept nogil:
-    return total_of(&c.y.dim)
+    cdef Split channels
+    channels.pre = 1
+    channels.len = <size_t>p.inputs[0] * p.inputs[1]
+    channels.post = p.channels
+    add_where(c, channels, <size_t>p.out[0] * p.out[1])
 
 
 cdef Op* ADAPTIVE_MAX = register(b"adaptive_maxpooling2d", b"x", adaptive_dim, adaptive_max_forward,
-                                 adaptive_max_backward)
-ADAPTIVE_MAX.saved = as_many_as_y
+                                 adaptive_max_backward, 0, NULL, as_many_as_y)
 
 
 def adaptive_maxpooling2d(x, size: Sequence[int]):

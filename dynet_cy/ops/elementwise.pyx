@@ -30,9 +30,10 @@ from dynet_cy.kernels.kernels cimport (
 )
 from dynet_cy.kernels.product cimport InRanges, in_ranges
 from dynet_cy.ops.linalg cimport MATMUL
+from dynet_cy.ops.loops cimport pass_on
 from dynet_cy.ops.registry cimport (
-    ADDS, ALL, FIRST, FLAT, MULTIPLIES, UNCHANGED, UNREAD, Backward, Forward, Op, Shapes, broadcast_dim, op_at,
-    register, same_dim,
+    ADDS, ALL, ASSIGNS, FIRST, FLAT, MULTIPLIES, UNCHANGED, UNREAD, Backward, Forward, Op, Shapes, as_many_as_y,
+    broadcast_dim, op_at, register, same_dim,
 )
 
 from dynet_cy.graph.structs import carriers, operators
@@ -766,10 +767,7 @@ cdef list through_names = []            # keeps the names alive: ops point to th
 
 
 cdef void straight_through_backward(const Call* c, uint32_t i) noexcept nogil:
-    if c.accumulate:
-        K.add(total_of(&c.dx.dim), c.dy.v, c.dx.v)
-    else:
-        memcpy(c.dx.v, c.dy.v, total_of(&c.dx.dim) * sizeof(float))
+    pass_on(c, 1)
 
 
 for which in (DY_UNARY_floor, DY_UNARY_ceil, DY_UNARY_round):
@@ -1517,28 +1515,12 @@ cdef void add_scaled(const Call* c, float scale) noexcept nogil:
             K.axpy(n, scale, element(&c.x[i], b), element(&c.y, b))
 
 
-cdef void pass_scaled(const Call* c, float scale) noexcept nogil:
-    cdef uint32_t b
-    cdef size_t n = size_of(&c.y.dim)
-    if c.dx.dim.bd == c.y.dim.bd:
-        n *= c.y.dim.bd
-        if c.accumulate:
-            K.axpy(n, scale, c.dy.v, c.dx.v)
-        else:
-            K.scale(n, scale, c.dy.v, c.dx.v)
-        return
-    if not c.accumulate:
-        K.fill(n, 0, c.dx.v)
-    for b in range(c.y.dim.bd):
-        K.axpy(n, scale, element(&c.dy, b), c.dx.v)
-
-
 cdef void esum_forward(const Call* c) noexcept nogil:
     add_scaled(c, 1)
 
 
 cdef void esum_backward(const Call* c, uint32_t i) noexcept nogil:
-    pass_scaled(c, 1)
+    pass_on(c, 1)
 
 
 cdef void average_forward(const Call* c) noexcept nogil:
@@ -1546,21 +1528,16 @@ cdef void average_forward(const Call* c) noexcept nogil:
 
 
 cdef void average_backward(const Call* c, uint32_t i) noexcept nogil:
-    pass_scaled(c, <float>(1.0 / c.n))
+    pass_on(c, <float>(1.0 / c.n))
 
 
-cdef Op* ESUM = register(b"esum", b"xs...", equal_dim, esum_forward, esum_backward)
-ESUM.unread = UNREAD
+cdef Op* ESUM = register(b"esum", b"xs...", equal_dim, esum_forward, esum_backward, UNREAD | ASSIGNS, add_work)
 ESUM.batching = FLAT
-ESUM.work = add_work
-ESUM.assigns = True
 ESUM.in_place = UNCHANGED
 
-cdef Op* AVERAGE = register(b"average", b"xs...", equal_dim, average_forward, average_backward)
-AVERAGE.unread = UNREAD
+cdef Op* AVERAGE = register(b"average", b"xs...", equal_dim, average_forward, average_backward, UNREAD | ASSIGNS,
+                            add_work)
 AVERAGE.batching = FLAT
-AVERAGE.work = add_work
-AVERAGE.assigns = True
 AVERAGE.in_place = True
 
 
@@ -1602,14 +1579,8 @@ cdef void emax_backward(const Call* c, uint32_t i) noexcept nogil:
                 dx[j] += dy[j]
 
 
-cdef size_t emax_saved(const Call* c) noexcept nogil:
-    return total_of(&c.y.dim)
-
-
-cdef Op* EMAX = register(b"emax", b"xs...", equal_dim, emax_forward, emax_backward)
-EMAX.unread = UNREAD
+cdef Op* EMAX = register(b"emax", b"xs...", equal_dim, emax_forward, emax_backward, UNREAD, NULL, as_many_as_y)
 EMAX.batching = FLAT
-EMAX.saved = emax_saved
 
 
 def esum(xs: Iterable[Expression]):

@@ -7,10 +7,10 @@ from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, axis_of, cols_of, e
 from dynet_cy.graph.making cimport apply, apply2
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport ELEMENT_COST, gemm, in_ranges, product, product_plus, weight_gradient
-from dynet_cy.ops.loops cimport Terms, begin_terms, end_terms, next_term, terms_work
+from dynet_cy.ops.loops cimport Terms, begin_terms, end_terms, next_term, put_scaled, scalar, terms_work
 from dynet_cy.ops.registry cimport (
-    LIST, MAX_OPS, PRODUCT, SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_ODD, UNREAD_RESULT, Backward, DimRule, Factors,
-    Forward, Op, Shapes, register, same_dim,
+    ASSIGNS, LIST, MAX_OPS, PRODUCT, SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_ODD, UNREAD_RESULT, Backward, DimRule,
+    Factors, Forward, Op, Shapes, register, same_dim,
 )
 from dynet_cy.schedule.rewrite cimport add_rewrite, sums_of_products
 
@@ -45,8 +45,7 @@ memset(product_ops, 0, sizeof(product_ops))
 
 cdef Op* product_op(const char* name, const char* args, DimRule dim, Forward forward, Backward backward,
                     ProductForward anywhere, ProductBackward anywhere_back) except NULL:
-    cdef Op* op = register(name, args, dim, forward, backward)
-    op.assigns = True
+    cdef Op* op = register(name, args, dim, forward, backward, ASSIGNS)
     product_ops[op.id] = ProductOp(anywhere, anywhere_back)
     return op
 
@@ -335,9 +334,7 @@ def affine_transform(exprs: Iterable[Expression]):
 cdef int dot_product_dim(const Shapes* s, Dim* y) except -1:
     if size_of(s.x[0]) != size_of(s.x[1]):
         raise DimensionError(f"a has {size_of(s.x[0])} elements but b has {size_of(s.x[1])}")
-    y.nd = 1
-    y.d[0] = 1
-    return 0
+    return scalar(y)
 
 
 cdef void dot_product_forward(const Call* c) noexcept nogil:
@@ -356,10 +353,7 @@ cdef void dot_product_backward(const Call* c, uint32_t i) noexcept nogil:
     begin_terms(&terms, c, c.work)
     for k in range(c.y.dim.bd):
         dx = next_term(&terms, c, k, &add)
-        if add:
-            K.axpy(n, c.dy.v[k], element(&c.x[1 - i], k), dx)
-        else:
-            K.scale(n, c.dy.v[k], element(&c.x[1 - i], k), dx)
+        put_scaled(n, c.dy.v[k], element(&c.x[1 - i], k), dx, add)
     end_terms(&terms)
 
 
@@ -368,11 +362,8 @@ cdef size_t dot_product_work(const Call* c, int i) noexcept nogil:
 
 
 cdef Op* new_dot_product(const char* name, DimRule shape) except NULL:
-    cdef Op* op = register(name, b"a b", shape, dot_product_forward, dot_product_backward)
-    op.work = dot_product_work
-    op.assigns = True
-    op.unread = UNREAD_RESULT
-    return op
+    return register(name, b"a b", shape, dot_product_forward, dot_product_backward, UNREAD_RESULT | ASSIGNS,
+                    dot_product_work)
 
 
 cdef Op* DOT_PRODUCT = new_dot_product(b"dot_product", dot_product_dim)

@@ -25,6 +25,13 @@ cdef extern from "dynet_cy/axes.h" nogil:
     # end of functions
 
 
+cdef inline int scalar(Dim* y) noexcept:
+    """A shape rule: y has one element."""
+    y.nd = 1
+    y.d[0] = 1
+    return 0
+
+
 cdef inline size_t best_of_line(const float* x, size_t step, size_t n, float sign) noexcept nogil:
     """The position of the greatest sign x of n elements that are `step` apart: the first of equal ones, or of NaN."""
     cdef size_t k, best = 0
@@ -39,6 +46,24 @@ cdef inline size_t best_of_line(const float* x, size_t step, size_t n, float sig
             top = x[k * step]
             best = k
     return best
+
+
+cdef inline void add_where(const Call* c, Split s, size_t count) noexcept nogil:
+    """Add dy to the elements of dx that those of y were: c.saved has the positions, `count` for each line."""
+    cdef size_t p
+    cdef uint32_t b
+    cdef const uint32_t* where = <const uint32_t*>c.saved
+    cdef const float* dy = c.dy.v
+    cdef float* dx
+    for b in range(c.y.dim.bd):
+        dx = element(&c.dx, b)
+        for _ in range(s.post):
+            for _ in range(count):
+                for p in range(s.pre):
+                    dx[where[p] * s.pre + p] += dy[p]
+                where += s.pre
+                dy += s.pre
+            dx += s.pre * s.len
 
 
 # ==== terms =======================================================================================
@@ -79,6 +104,22 @@ cdef inline float* next_term(Terms* t, const Call* c, uint32_t b, int* add) noex
         return dy_terms_next(t, add)
     add[0] = c.accumulate
     return element(&c.dx, b)
+
+
+cdef inline void put_scaled(size_t n, float a, const float* x, float* y, bint add) noexcept nogil:
+    """y = a x, or y += a x."""
+    if add:
+        K.axpy(n, a, x, y)
+    else:
+        K.scale(n, a, x, y)
+
+
+cdef inline void pass_on(const Call* c, float scale) noexcept nogil:
+    """dx = scale dy, summed over the batch if x has one batch element."""
+    cdef size_t n = total_of(&c.dx.dim), k = 0
+    while k < total_of(&c.y.dim):
+        put_scaled(n, scale, c.dy.v + k, c.dx.v, c.accumulate or k > 0)
+        k += n
 
 
 # ==== log sums ====================================================================================
@@ -305,10 +346,7 @@ cdef inline void sum_run_backward(const Sweep* s, size_t n, size_t i, size_t o, 
     cdef float g
     cdef float* dx = s.dx + i
     if kept:
-        if s.acc:
-            K.axpy(n, s.scale, s.dy + o, dx)
-        else:
-            K.scale(n, s.scale, s.dy + o, dx)
+        put_scaled(n, s.scale, s.dy + o, dx, s.acc)
         return
     g = s.scale * s.dy[o]
     if s.acc:

@@ -25,10 +25,12 @@ from dynet_cy.ops.elementwise cimport UNARY
 from dynet_cy.ops.index cimport chooser_number, refuse, refuse_number, refused
 from dynet_cy.ops.inputs cimport check_count, is_list, set_index, set_indices
 from dynet_cy.ops.loops cimport (
-    Terms, begin_terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms, log_of, logs_of, next_term, terms_work,
+    Terms, begin_terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms, log_of, logs_of, next_term, put_scaled,
+    scalar, terms_work,
 )
 from dynet_cy.ops.registry cimport (
-    FLAT, SHARE, UNREAD_ARGUMENTS, UNREAD_RESULT, Backward, DimRule, Forward, Op, Shapes, op_at, register,
+    ASSIGNS, FLAT, RAGGED, SHARE, UNREAD_ARGUMENTS, UNREAD_RESULT, Backward, DimRule, Forward, Op, Saved, Shapes, Work,
+    op_at, register,
 )
 
 from dynet_cy.graph.structs import operators
@@ -44,9 +46,7 @@ cdef int pair_dim(const Shapes* s, Dim* y) except -1:
     """One result for two arguments of one shape."""
     if not same_shape(s.x[0], s.x[1]):
         raise DimensionError("x and y differ in shape")
-    y.nd = 1
-    y.d[0] = 1
-    return 0
+    return scalar(y)
 
 
 # ---- squared_distance, l1_distance, binary_log_loss: y = sum_j f(x_j, y_j) ------
@@ -110,11 +110,7 @@ cdef void binary_log_loss_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* new_pair_op(const char* name, Forward forward, Backward backward) except NULL:
-    cdef Op* op = register(name, b"x y", pair_dim, forward, backward)
-    op.work = pair_work
-    op.assigns = True
-    op.unread = UNREAD_RESULT
-    return op
+    return register(name, b"x y", pair_dim, forward, backward, UNREAD_RESULT | ASSIGNS, pair_work)
 
 
 cdef Op* SQUARED_DISTANCE = new_pair_op(b"squared_distance", squared_distance_forward,
@@ -251,10 +247,7 @@ cdef void huber_backward(const Call* c, uint32_t i) noexcept nogil:
         K.binary_fwd[<int>DY_BINARY_sub](n, element(&c.x[0], b), 1, element(&c.x[1], b), 1, c.work)
         K.unary_fwd[<int>DY_UNARY_clip](n, c.work, -c.attrs[0].f, c.attrs[0].f, c.work)
         dx = next_term(&terms, c, b, &add)
-        if add:
-            K.axpy(n, slope, c.work, dx)
-        else:
-            K.scale(n, slope, c.work, dx)
+        put_scaled(n, slope, c.work, dx, add)
     end_terms(&terms)
 
 
@@ -320,9 +313,8 @@ cdef void pairwise_backward(const Call* c, uint32_t i) noexcept nogil:
             dx[j] += sign * dy[j] if y[j] > 0 else 0
 
 
-cdef Op* PAIRWISE = register(b"pairwise_rank_loss", b"x y", pairwise_dim, pairwise_forward,
-                             pairwise_backward)
-PAIRWISE.unread = UNREAD_ARGUMENTS
+cdef Op* PAIRWISE = register(b"pairwise_rank_loss", b"x y", pairwise_dim, pairwise_forward, pairwise_backward,
+                             UNREAD_ARGUMENTS)
 PAIRWISE.batching = FLAT
 
 
@@ -349,9 +341,7 @@ cdef int poisson_dim(const Shapes* s, Dim* y) except -1:
     if size_of(s.x[0]) != 1:
         raise DimensionError("log_lambda must be a scalar")
     check_count(s, 1)
-    y.nd = 1
-    y.d[0] = 1
-    return 0
+    return scalar(y)
 
 
 cdef void poisson_forward(const Call* c) noexcept nogil:
@@ -370,9 +360,8 @@ cdef void poisson_backward(const Call* c, uint32_t i) noexcept nogil:
             c.dy.v[b] * (exp(element(&c.x[0], b)[0]) - <double>c.items[b]))
 
 
-cdef Op* POISSON_LOSS = register(b"poisson_loss", b"log_lambda", poisson_dim, poisson_forward,
-                                 poisson_backward)
-POISSON_LOSS.unread = UNREAD_RESULT
+cdef Op* POISSON_LOSS = register(b"poisson_loss", b"log_lambda", poisson_dim, poisson_forward, poisson_backward,
+                                 UNREAD_RESULT)
 
 
 def poisson_loss(log_lambda, x: int | np.integer[Any] | Sequence[int] | npt.NDArray[np.integer[Any]]):
@@ -423,13 +412,11 @@ cdef int crf_shapes(const Shapes* s) except -1:
 
 cdef int log_partition_dim(const Shapes* s, Dim* y) except -1:
     crf_shapes(s)
-    y.nd = 1
-    y.d[0] = 1
-    return 0
+    return scalar(y)
 
 
 cdef inline float lowered_to(size_t n, const float* v, float* to) noexcept nogil:
-    """n numbers minus the greatest of them, if it is finite; returns the number subtracted."""
+    """n numbers minus the greatest of them, if it is finite, in `to`; returns the number subtracted."""
     cdef float top = v[K.argmax(n, v)]
     if not isfinite(top):
         top = 0
@@ -623,10 +610,7 @@ cdef void transitions_backward(const Call* c, const Scores* s, const float* alph
                                              s.x[t * tags + j] + betas[t * tags + j] - lowered[t], 0, sums + j * tags)
         K.unary_fwd[<int>DY_UNARY_exp](tags * tags, sums, 0, 0, sums)
         to = dy_terms_next(&terms, &add)
-        if add:
-            K.axpy(tags * tags, dy, sums, to)
-        else:
-            K.scale(tags * tags, dy, sums, to)
+        put_scaled(tags * tags, dy, sums, to, add)
     end_terms(&terms)
 
 
@@ -737,25 +721,21 @@ cdef size_t viterbi_work(const Call* c, int i) noexcept nogil:
     return size_of(&c.x[0].dim) + 3 * rows_of(&c.x[0].dim) + scores_work(&c.x[0].dim, 0)
 
 
-cdef Op* new_crf(const char* name, DimRule dim, Forward forward, Backward backward) except NULL:
-    cdef Op* op = register(name, b"x transitions start end", dim, forward, backward)
+# Sentences of different lengths run together.
+cdef Op* new_crf(const char* name, DimRule dim, Forward forward, Backward backward, Work work,
+                 Saved saved=NULL) except NULL:
+    cdef Op* op = register(name, b"x transitions start end", dim, forward, backward, RAGGED, work, saved)
     op.rule[1] = op.rule[2] = SHARE
-    op.ragged = True                        # sentences of different lengths
     return op
 
 
 cdef Op* LOG_PARTITION = new_crf(b"crf_log_partition", log_partition_dim, log_partition_forward,
-                                 log_partition_backward)
-LOG_PARTITION.saved = log_partition_saved
-LOG_PARTITION.work = log_partition_work
-cdef Op* LOSS = new_crf(b"crf_loss", loss_dim, log_partition_forward, log_partition_backward)
-LOSS.saved = log_partition_saved
-LOSS.work = log_partition_work
-cdef Op* MARGINALS = new_crf(b"crf_marginals", marginals_dim, marginals_forward, NULL)
-MARGINALS.work = marginals_work
+                                 log_partition_backward, log_partition_work, log_partition_saved)
+cdef Op* LOSS = new_crf(b"crf_loss", loss_dim, log_partition_forward, log_partition_backward, log_partition_work,
+                        log_partition_saved)
+cdef Op* MARGINALS = new_crf(b"crf_marginals", marginals_dim, marginals_forward, NULL, marginals_work)
 MARGINALS.no_gradient_because = b"they are for decoding; they are themselves the gradient of crf_log_partition"
-cdef Op* VITERBI = new_crf(b"crf_viterbi", viterbi_dim, viterbi_forward, NULL)
-VITERBI.work = viterbi_work
+cdef Op* VITERBI = new_crf(b"crf_viterbi", viterbi_dim, viterbi_forward, NULL, viterbi_work)
 VITERBI.result = INTEGERS
 VITERBI.raised = refused
 VITERBI.no_gradient_because = b"the best sequence is constant almost everywhere"
@@ -881,9 +861,7 @@ cdef int chain_dim(const Shapes* s, Dim* y) except -1:
         raise DimensionError("x must be a matrix with a column for each frame, at least one")
     if s.n_items != states:
         raise DimensionError(f"skips has {s.n_items} elements for {states} states")
-    y.nd = 1
-    y.d[0] = 1
-    return 0
+    return scalar(y)
 
 
 cdef inline double log_sum_of(double a, double b, double c) noexcept nogil:
@@ -896,15 +874,6 @@ cdef inline double log_sum_of(double a, double b, double c) noexcept nogil:
     if not isfinite(top):
         return top
     return top + log(exp(a - top) + exp(b - top) + exp(c - top))
-
-
-cdef inline double lower_by_greatest(size_t n, float* v) noexcept nogil:
-    """Subtract the greatest of n numbers from all, if it is finite; returns what was subtracted."""
-    cdef float top = v[K.argmax(n, v)]
-    if not isfinite(top):
-        return 0
-    K.unary_fwd[<int>DY_UNARY_shift](n, v, -top, 0, v)
-    return top
 
 
 cdef void chain_forward(const Call* c) noexcept nogil:
@@ -928,7 +897,7 @@ cdef void chain_forward(const Call* c) noexcept nogil:
                 else:
                     now[s] = <float>(log_sum_of(last[s], last[s - 1] if s > 0 else -INFINITY,
                                                 last[s - 2] if s > 1 and skips[s] else -INFINITY) + x[s])
-            total += lower_by_greatest(states, now)
+            total += lowered_to(states, now, now)
             x += states
             now += states
         last = now - states
@@ -960,7 +929,7 @@ cdef void chain_backward(const Call* c, uint32_t i) noexcept nogil:
                 else:
                     beta[s] = <float>log_sum_of(later[s], later[s + 1] if s + 1 < states else -INFINITY,
                                                 later[s + 2] if s + 2 < states and skips[s + 2] else -INFINITY)
-            lower_by_greatest(states, beta)
+            lowered_to(states, beta, beta)
             K.binary_fwd[<int>DY_BINARY_add](states, alphas + at, 1, beta, 1, weights)
             K.logsumexp(states, 1, 1, weights, pair, NULL)
             K.unary_fwd[<int>DY_UNARY_shift](states, weights, -log_of(pair), 0, weights)
@@ -977,10 +946,8 @@ cdef size_t chain_work(const Call* c, int i) noexcept nogil:
     return 3 * rows_of(&c.x[0].dim) if i >= 0 else 0
 
 
-cdef Op* CHAIN = register(b"label_chain", b"x", chain_dim, chain_forward, chain_backward)
-CHAIN.saved = chain_saved
-CHAIN.work = chain_work
-CHAIN.ragged = True                             # sequences of different lengths
+cdef Op* CHAIN = register(b"label_chain", b"x", chain_dim, chain_forward, chain_backward, RAGGED, chain_work,
+                          chain_saved)          # ragged: sequences of different lengths
 
 
 def label_chain(x, skips: _Ints):

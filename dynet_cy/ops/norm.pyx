@@ -267,13 +267,9 @@ cdef size_t layer_norm_work(const Call* c, int i) noexcept nogil:
     return dy_terms_work(size_of(&c.x[i].dim), terms_of_part(c, i, &s) * c.y.dim.bd)
 
 
-cdef Op* LAYER_NORM = register(b"layer_norm", b"x g b", layer_norm_dim, layer_norm_forward,
-                               layer_norm_backward)
-LAYER_NORM.unread = UNREAD_RESULT
-LAYER_NORM.rule[1] = SHARE
-LAYER_NORM.rule[2] = SHARE
-LAYER_NORM.saved = layer_norm_saved
-LAYER_NORM.work = layer_norm_work
+cdef Op* LAYER_NORM = register(b"layer_norm", b"x g b", layer_norm_dim, layer_norm_forward, layer_norm_backward,
+                               UNREAD_RESULT, layer_norm_work, layer_norm_saved)
+LAYER_NORM.rule[1] = LAYER_NORM.rule[2] = SHARE
 
 
 def layer_norm(x, g, b, axis: int | Sequence[int] | None = None, eps: float | None = None):
@@ -419,11 +415,9 @@ cdef size_t residual_layer_norm_work(const Call* c, int i) noexcept nogil:
 
 cdef Op* new_residual_layer_norm(const char* name) except NULL:
     cdef Op* op = register(name, b"x g r b", residual_layer_norm_dim, residual_layer_norm_forward,
-                           residual_layer_norm_backward)
+                           residual_layer_norm_backward, UNREAD_RESULT | UNREAD_FIRST | UNREAD_EVEN,
+                           residual_layer_norm_work, residual_layer_norm_saved)    # the sums x + mask r are saved
     op.rule[1] = SHARE                          # g and b; x and r follow rule 0 and 2
-    op.unread = UNREAD_RESULT | UNREAD_FIRST | UNREAD_EVEN      # the sums x + mask r are saved
-    op.saved = residual_layer_norm_saved
-    op.work = residual_layer_norm_work
     return op
 
 
@@ -523,9 +517,8 @@ cdef void weight_norm_backward(const Call* c, uint32_t i) noexcept nogil:
                 dx[j] += <float>(factor * (dy[j] - w[j] / norm * along))
 
 
-cdef Op* WEIGHT_NORM = register(b"weight_norm", b"w g", weight_norm_dim, weight_norm_forward,
-                                weight_norm_backward)
-WEIGHT_NORM.unread = UNREAD_RESULT
+cdef Op* WEIGHT_NORM = register(b"weight_norm", b"w g", weight_norm_dim, weight_norm_forward, weight_norm_backward,
+                                UNREAD_RESULT)
 
 
 def weight_norm(w, g):
@@ -642,8 +635,7 @@ cdef size_t doubles_of_channels(const Call* c, int i) noexcept nogil:
 
 
 cdef Op* BATCH_MOMENTS = register(b"batch_moments", b"x", batch_moments_dim, batch_moments_forward,
-                                  batch_moments_backward)
-BATCH_MOMENTS.work = doubles_of_channels
+                                  batch_moments_backward, 0, doubles_of_channels)
 
 
 def batch_moments(x, axis: _Int = 0):
@@ -798,11 +790,8 @@ cdef size_t channel_norm_work(const Call* c, int i) noexcept nogil:
 
 
 cdef Op* CHANNEL_NORM = register(b"channel_norm", b"x mean var g b", channel_norm_dim, channel_norm_forward,
-                                 channel_norm_backward)
-CHANNEL_NORM.unread = UNREAD_RESULT
-CHANNEL_NORM.rule[1] = SHARE
-CHANNEL_NORM.rule[2] = SHARE
-CHANNEL_NORM.work = channel_norm_work
+                                 channel_norm_backward, UNREAD_RESULT, channel_norm_work)
+CHANNEL_NORM.rule[1] = CHANNEL_NORM.rule[2] = SHARE
 
 
 def channel_norm(x, mean, var, g, b, axis: _Int = 0, float eps=1e-5):

@@ -15,7 +15,9 @@ from dynet_cy.ops.elementwise cimport BINARY, operand
 from dynet_cy.ops.linalg cimport (
     AFFINE, MATMUL, Algebra, here, multiply, multiply_backward_a, multiply_backward_b, product_op,
 )
-from dynet_cy.ops.registry cimport SHARE, UNREAD, UNREAD_ARGUMENTS, UNREAD_RESULT, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport (
+    ASSIGNS, SHARE, UNREAD, UNREAD_ARGUMENTS, UNREAD_RESULT, Op, Shapes, register, same_dim,
+)
 
 from dynet_cy.ops.linalg import dot_product
 from dynet_cy.ops.registry import DimensionError
@@ -229,12 +231,10 @@ cdef void correlation_backward(const Call* c, uint32_t i) noexcept nogil:
             add_convolution(n, element(&c.dy, b), element(&c.x[0], b), element(&c.dx, b))
 
 
-cdef Op* CIRC_CONV = register(b"circ_conv", b"u v", circular_dim, convolution_forward,
-                              convolution_backward)
-CIRC_CONV.unread = UNREAD_RESULT
-cdef Op* CIRC_CORR = register(b"circ_corr", b"u v", circular_dim, correlation_forward,
-                              correlation_backward)
-CIRC_CORR.unread = UNREAD_RESULT
+cdef Op* CIRC_CONV = register(b"circ_conv", b"u v", circular_dim, convolution_forward, convolution_backward,
+                              UNREAD_RESULT)
+cdef Op* CIRC_CORR = register(b"circ_corr", b"u v", circular_dim, correlation_forward, correlation_backward,
+                              UNREAD_RESULT)
 
 
 def circ_conv(u, v):
@@ -568,10 +568,8 @@ cdef size_t inverse_work(const Call* c, int i) noexcept nogil:
     return n + n * BLOCK if i < 0 else n * n * c.y.dim.bd
 
 
-cdef Op* INVERSE = register(b"inverse", b"x", inverse_dim, inverse_forward, inverse_backward)
-INVERSE.unread = UNREAD_ARGUMENTS
-INVERSE.assigns = True
-INVERSE.work = inverse_work
+cdef Op* INVERSE = register(b"inverse", b"x", inverse_dim, inverse_forward, inverse_backward,
+                            UNREAD_ARGUMENTS | ASSIGNS, inverse_work)
 
 
 def inverse(x):
@@ -656,10 +654,8 @@ cdef size_t logdet_work(const Call* c, int i) noexcept nogil:
     return n * n + n * BLOCK if i >= 0 else 0
 
 
-cdef Op* LOGDET = register(b"logdet", b"x", logdet_dim, logdet_forward, logdet_backward)
-LOGDET.unread = UNREAD
-LOGDET.saved = logdet_saved
-LOGDET.work = logdet_work
+cdef Op* LOGDET = register(b"logdet", b"x", logdet_dim, logdet_forward, logdet_backward, UNREAD, logdet_work,
+                           logdet_saved)
 
 
 def logdet(x):

@@ -15,8 +15,8 @@ from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K, DY_BINARY_mul, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_normal, DY_RNG_uniform
 from dynet_cy.ops.index cimport chooser_number, refuse, refused
 from dynet_cy.ops.inputs cimport axis_in, dim_with_batch
-from dynet_cy.ops.loops cimport Split, best_of_line, draw, draw_mask, split_at, without
-from dynet_cy.ops.registry cimport UNREAD, Forward, Op, Shapes, register, same_dim
+from dynet_cy.ops.loops cimport Split, best_of_line, draw, draw_mask, pass_on, split_at, without
+from dynet_cy.ops.registry cimport ASSIGNS, RAGGED, RANDOM, UNREAD, Forward, Op, Shapes, need_d, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -55,11 +55,8 @@ cdef size_t dropout_work(const Call* c, int i) noexcept nogil:
     return size_of(&c.y.dim) if i >= 0 else 0
 
 
-DROPOUT = register(b"dropout", b"x", same_dim, dropout_forward, dropout_backward)
-DROPOUT.unread = UNREAD
-DROPOUT.random = True
-DROPOUT.work = dropout_work
-DROPOUT.ragged = True                           # sentences of different lengths still batch
+DROPOUT = register(b"dropout", b"x", same_dim, dropout_forward, dropout_backward, UNREAD | RAGGED | RANDOM,
+                   dropout_work)                # ragged: sentences of different lengths still batch
 
 
 def dropout(x, double p):
@@ -122,11 +119,8 @@ cdef size_t dropout_dim_work(const Call* c, int i) noexcept nogil:
     return s.pre * s.post
 
 
-cdef Op* DROPOUT_DIM = register(b"dropout_dim", b"x", dropout_dim_dim, dropout_dim_forward,
-                                dropout_dim_backward)
-DROPOUT_DIM.unread = UNREAD
-DROPOUT_DIM.random = True
-DROPOUT_DIM.work = dropout_dim_work
+cdef Op* DROPOUT_DIM = register(b"dropout_dim", b"x", dropout_dim_dim, dropout_dim_forward, dropout_dim_backward,
+                                UNREAD | RANDOM, dropout_dim_work)
 
 
 def dropout_dim(x, d: int, double p):
@@ -166,14 +160,10 @@ cdef void dropout_batch_backward(const Call* c, uint32_t i) noexcept nogil:
         K.axpy(size_of(&c.y.dim), mask, element(&c.dy, b), element(&c.dx, b))
 
 
-cdef Op* DROPOUT_BATCH = register(b"dropout_batch", b"x", same_dim, dropout_batch_forward,
-                                  dropout_batch_backward)
-DROPOUT_BATCH.unread = UNREAD
-DROPOUT_BATCH.random = True
-cdef Op* BLOCK_DROPOUT = register(b"block_dropout", b"x", same_dim, dropout_batch_forward,
-                                  dropout_batch_backward)
-BLOCK_DROPOUT.unread = UNREAD
-BLOCK_DROPOUT.random = True
+cdef Op* DROPOUT_BATCH = register(b"dropout_batch", b"x", same_dim, dropout_batch_forward, dropout_batch_backward,
+                                  UNREAD | RANDOM)
+cdef Op* BLOCK_DROPOUT = register(b"block_dropout", b"x", same_dim, dropout_batch_forward, dropout_batch_backward,
+                                  UNREAD | RANDOM)
 
 
 def dropout_batch(x, double p):
@@ -216,14 +206,10 @@ cdef void noise_forward(const Call* c) noexcept nogil:
 
 
 cdef void noise_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef uint32_t b
-    for b in range(c.y.dim.bd):
-        K.add(size_of(&c.y.dim), element(&c.dy, b), element(&c.dx, b))
+    pass_on(c, 1)
 
 
-NOISE = register(b"noise", b"x", same_dim, noise_forward, noise_backward)
-NOISE.unread = UNREAD
-NOISE.random = True
+NOISE = register(b"noise", b"x", same_dim, noise_forward, noise_backward, UNREAD | ASSIGNS | RANDOM)
 
 
 cdef int check_deviation(str op, float stddev) except -1:
@@ -259,8 +245,7 @@ def noise(x, float stddev):
 
 cdef int sample_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t axis = s.attrs[0].u
-    if axis >= s.x[0].nd:
-        raise DimensionError(f"d must be an axis of x, from 0 to {<int>s.x[0].nd - 1}")
+    need_d(s)
     if s.x[0].d[axis] == 0:
         raise DimensionError("x has no elements along d")
     without(s.x[0], <uint32_t>1 << axis, y)
@@ -286,12 +271,9 @@ cdef size_t sample_work(const Call* c, int i) noexcept nogil:
     return size_of(&c.x[0].dim) if i < 0 else 0
 
 
-cdef Op* SAMPLE = register(b"sample", b"x", sample_dim, sample_forward, NULL)
-SAMPLE.random = True
-SAMPLE.work = sample_work
+cdef Op* SAMPLE = register(b"sample", b"x", sample_dim, sample_forward, NULL, RAGGED | RANDOM, sample_work)
 SAMPLE.result = INTEGERS
 SAMPLE.raised = refused
-SAMPLE.ragged = True
 SAMPLE.no_gradient_because = b"indices have no gradient; gumbel_softmax has one"
 
 
@@ -350,8 +332,7 @@ cdef void random_gumbel_forward(const Call* c) noexcept nogil:
 
 
 cdef Op* new_random_leaf(const char* name, Forward forward) except NULL:
-    cdef Op* op = register(name, b"", NULL, forward, NULL)
-    op.random = True
+    cdef Op* op = register(name, b"", NULL, forward, NULL, RANDOM)
     op.no_gradient_because = b"a leaf that is not trained"
     return op
 

@@ -22,8 +22,8 @@ from dynet_cy.ops.linalg cimport (
     multiply_backward_a, multiply_backward_b,
 )
 from dynet_cy.ops.registry cimport (
-    FLAT, LIST, SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_RESULT, Backward, Factors, Forward, Op, Shapes, op_at,
-    register, same_dim,
+    ASSIGNS, FLAT, LIST, SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_RESULT, Backward, Factors, Forward, Op, Shapes,
+    as_many_as_y, op_at, register, same_dim,
 )
 from dynet_cy.schedule.rewrite cimport MOST_PRODUCTS, add_rewrite, sums_of_activations
 
@@ -191,17 +191,14 @@ cdef size_t gates_part(const Call* c, uint32_t i) noexcept nogil:
     return rows_of(&c.x[i].dim) if i >= 4 and i % 2 == 0 else 0
 
 
-cdef size_t as_many_as_y(const Call* c) noexcept nogil:
-    return total_of(&c.y.dim)
-
-
 cdef size_t noise_saved(const Call* c) noexcept nogil:
     """Room for the noise of one batch element, which backward draws again."""
     return size_of(&c.y.dim)
 
 
 cdef Op* new_gates_op(const char* name) except NULL:
-    cdef Op* op = register(name, b"b Wh h Wx x more...", gates_dim, gates_forward, gates_backward)
+    cdef Op* op = register(name, b"b Wh h Wx x more...", gates_dim, gates_forward, gates_backward,
+                           UNREAD_FIRST | ASSIGNS)
     op.prepare = gates_prepare
     op.prepared = as_many_as_y
     op.prepares_over = True
@@ -209,8 +206,6 @@ cdef Op* new_gates_op(const char* name) except NULL:
     op.factors = gates_factors
     op.rule[0] = SHARE
     op.rule[1] = SHARE
-    op.assigns = True
-    op.unread = UNREAD_FIRST
     op.over = UNREAD_EVEN
     return op
 
@@ -337,8 +332,7 @@ cdef void masked_backward(const Call* c, uint32_t i) noexcept nogil:
             element(&c.dx, b)[to + j] += element(&c.dy, b)[j] * element(&c.x[1 - i], b)[of + j]
 
 
-cdef Op* MASKED = register(b"dropout_mask", b"x mask", masked_dim, masked_forward, masked_backward)
-MASKED.unread = UNREAD_RESULT
+cdef Op* MASKED = register(b"dropout_mask", b"x mask", masked_dim, masked_forward, masked_backward, UNREAD_RESULT)
 
 
 cdef Expression masked(object x, object mask, int offset, bint ends):
@@ -608,8 +602,7 @@ cdef void gated_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
         affine_transform_factors(&sums, i, f)
 
 
-GATED = register(b"gated_affine", b"b xs...", gated_dim, gated_forward, gated_backward)
-GATED.unread = UNREAD_FIRST
+GATED = register(b"gated_affine", b"b xs...", gated_dim, gated_forward, gated_backward, UNREAD_FIRST | ASSIGNS)
 GATED.over = UNREAD_EVEN
 GATED.prepare = gated_prepare
 GATED.prepared = as_many_as_y
@@ -617,7 +610,6 @@ GATED.prepares_over = True
 GATED.factors = gated_factors
 GATED.rule[0] = LIST
 GATED.rule[1] = SHARE
-GATED.assigns = True
 
 
 cdef void set_gates(Extra* extra, uint32_t blocks, uint32_t first, uint32_t tanh) noexcept:
@@ -747,10 +739,8 @@ cdef void gru_h_backward(const Call* c, uint32_t i) noexcept nogil:
                 dx[j] += dy[j] * z[j]
 
 
-GRU_H = register(b"gru_h", b"h_tm1 z_t g_t", gru_h_dim, gru_h_forward, gru_h_backward)
-GRU_H.unread = UNREAD_RESULT
+GRU_H = register(b"gru_h", b"h_tm1 z_t g_t", gru_h_dim, gru_h_forward, gru_h_backward, UNREAD_RESULT | ASSIGNS)
 GRU_H.rule[0] = GRU_H.rule[1] = GRU_H.rule[2] = LIST
-GRU_H.assigns = True
 
 
 def gru_h(h_tm1, z_t, g_t):
@@ -825,10 +815,8 @@ cdef void tree_c_backward(const Call* c, uint32_t i) noexcept nogil:
             add_product(h, dy, element(&c.x[k], b), dx + (2 + k) * h, acc)
 
 
-TREE_C = register(b"tree_lstm_c", b"gates cs...", tree_c_dim, tree_c_forward, tree_c_backward)
-TREE_C.unread = UNREAD_RESULT
+TREE_C = register(b"tree_lstm_c", b"gates cs...", tree_c_dim, tree_c_forward, tree_c_backward, UNREAD_RESULT | ASSIGNS)
 TREE_C.rule[0] = TREE_C.rule[1] = TREE_C.rule[2] = LIST
-TREE_C.assigns = True
 
 
 cdef void set_tree(Extra* extra, uint32_t children) noexcept:
@@ -907,12 +895,9 @@ cdef size_t tree_h_work(const Call* c, int i) noexcept nogil:
     return rows_of(&c.y.dim)
 
 
-TREE_H = register(b"tree_lstm_h", b"c gates", tree_h_dim, tree_h_forward, tree_h_backward)
-TREE_H.unread = UNREAD_RESULT
+TREE_H = register(b"tree_lstm_h", b"c gates", tree_h_dim, tree_h_forward, tree_h_backward, UNREAD_RESULT | ASSIGNS,
+                  tree_h_work, as_many_as_y)
 TREE_H.rule[0] = TREE_H.rule[1] = LIST
-TREE_H.saved = as_many_as_y
-TREE_H.work = tree_h_work
-TREE_H.assigns = True
 
 
 def tree_lstm_h(c, gates):
@@ -1042,10 +1027,9 @@ cdef void gate_sums_backward(const Call* c, uint32_t i) noexcept nogil:
         memcpy(c.dx.v, c.work + i * n, n * sizeof(float))
 
 
-cdef Op* GATE_SUMS = register(b"gates", b"xs...", same_dim, gate_sums_forward, gate_sums_backward)
-GATE_SUMS.unread = UNREAD_RESULT
+cdef Op* GATE_SUMS = register(b"gates", b"xs...", same_dim, gate_sums_forward, gate_sums_backward,
+                              UNREAD_RESULT | ASSIGNS)
 GATE_SUMS.batching = FLAT
-GATE_SUMS.assigns = True
 GATE_SUMS.prepare = gate_sums_prepare
 GATE_SUMS.prepared = gate_sums_prepared
 GATE_SUMS.backward_all = gates_backward_all

@@ -17,11 +17,12 @@ from dynet_cy.kernels.kernels cimport (
 from dynet_cy.ops.index cimport chooser_number, refuse, refused
 from dynet_cy.ops.inputs cimport axis_in, is_list, whole
 from dynet_cy.ops.loops cimport (
-    ALL_AXES, BATCH_BIT, Split, Sweep, Walk, best_of_line, count_of, is_usual, split_at,
-    sum_run, sum_run_backward, sums_of, sweep, sweep_backward, sweep_forward, sweep_work, walk_of, without,
+    ALL_AXES, BATCH_BIT, Split, Sweep, Walk, add_where, best_of_line, count_of, is_usual, pass_on, put_scaled,
+    scalar, split_at, sum_run, sum_run_backward, sums_of, sweep, sweep_backward, sweep_forward, sweep_work, walk_of,
+    without,
 )
 from dynet_cy.ops.registry cimport (
-    UNREAD, UNREAD_RESULT, Backward, Forward, Op, Shapes, register, same_dim,
+    ASSIGNS, RAGGED, UNREAD, UNREAD_RESULT, Forward, Op, Shapes, as_many_as_y, need_d, register, same_dim,
 )
 
 from dynet_cy.graph.structs import operators
@@ -44,9 +45,7 @@ cdef int reduced_dim(const Shapes* s, Dim* y) except -1:
     if mask & BATCH_BIT:
         y.bd = 1
     if mask & ALL_AXES == ALL_AXES:                 # however many there are
-        y.nd = 1
-        y.d[0] = 1
-        return 0
+        return scalar(y)
     for i in range(s.x[0].nd, 7):
         if mask >> i & 1:
             raise DimensionError(f"there is no axis {i} to reduce")
@@ -84,7 +83,7 @@ cdef Expression reduced(const Op* op, object x, uint32_t mask, str name, int n=0
     """x to a sum or a mean; n: the number that the sum is divided by, 0: the number of elements."""
     cdef Extra extra = no_extra()
     extra.attrs[0].u = mask
-    extra.attrs[1].i = n
+    extra.attrs[1].i = 1 if op == SUM else n
     return apply1_for(name, op, x, &extra)
 
 
@@ -109,15 +108,7 @@ cdef Expression with_axes(Expression x, Expression y, list axes, object keepdims
 
 
 # ---- sum and mean: y = 1/n sum_i x_i -------------------------------------------
-# attrs[1]: n of a mean; 0: the number of elements.
-
-cdef void sum_forward(const Call* c) noexcept nogil:
-    sweep_forward(c, sum_run, 1, c.y.v, sums_of(c))
-
-
-cdef void sum_backward(const Call* c, uint32_t i) noexcept nogil:
-    sweep_backward(c, sum_run_backward, 1)
-
+# attrs[1]: n, of a sum 1; 0: the number of elements.
 
 cdef float divisor(const Call* c) noexcept nogil:
     return c.attrs[1].i if c.attrs[1].i > 0 else count_of(c)
@@ -131,17 +122,12 @@ cdef void mean_backward(const Call* c, uint32_t i) noexcept nogil:
     sweep_backward(c, sum_run_backward, 1 / divisor(c))
 
 
-cdef Op* new_sum(const char* name, Forward forward, Backward backward) except NULL:
-    cdef Op* op = register(name, b"x", reduced_dim, forward, backward)
-    op.unread = UNREAD
-    op.assigns = True
-    op.ragged = True
-    op.work = sweep_work
-    return op
+cdef Op* new_mean(const char* name) except NULL:
+    return register(name, b"x", reduced_dim, mean_forward, mean_backward, UNREAD | ASSIGNS | RAGGED, sweep_work)
 
 
-cdef Op* SUM = new_sum(b"sum", sum_forward, sum_backward)
-cdef Op* MEAN = new_sum(b"mean", mean_forward, mean_backward)
+cdef Op* SUM = new_mean(b"sum")
+cdef Op* MEAN = new_mean(b"mean")
 
 
 def sum_elems(x):
@@ -269,16 +255,11 @@ cdef Expression along(const Op* op, object x, Py_ssize_t d, uint32_t how=0):
 # Attributes: the axis, and whether NaN is ignored, as in DyNet; otherwise the first NaN is the result.
 
 cdef int extreme_dim(const Shapes* s, Dim* y) except -1:
-    if s.attrs[0].u >= s.x[0].nd:
-        raise DimensionError(f"d must be an axis of x, from 0 to {<int>s.x[0].nd - 1}")
+    need_d(s)
     if s.x[0].d[s.attrs[0].u] == 0:
         raise DimensionError("x has no elements along d")
     without(s.x[0], <uint32_t>1 << s.attrs[0].u, y)
     return 0
-
-
-cdef size_t extreme_saved(const Call* c) noexcept nogil:
-    return total_of(&c.y.dim)
 
 
 cdef void extreme(const Call* c, float sign) noexcept nogil:
@@ -320,27 +301,11 @@ cdef void min_dim_forward(const Call* c) noexcept nogil:
 
 
 cdef void extreme_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t b, p
-    cdef float* dx
-    cdef const float* dy = c.dy.v
-    cdef const uint32_t* where = <uint32_t*>c.saved
-    for b in range(c.y.dim.bd):
-        dx = element(&c.dx, <uint32_t>b)
-        for _ in range(s.post):
-            for p in range(s.pre):
-                dx[where[p] * s.pre + p] += dy[p]
-            dx += s.pre * s.len
-            dy += s.pre
-            where += s.pre
+    add_where(c, split_at(&c.x[0].dim, c.attrs[0].u), 1)
 
 
 cdef Op* new_extreme(const char* name, Forward forward) except NULL:
-    cdef Op* op = register(name, b"x", extreme_dim, forward, extreme_backward)
-    op.unread = UNREAD
-    op.saved = extreme_saved
-    op.ragged = True
-    return op
+    return register(name, b"x", extreme_dim, forward, extreme_backward, UNREAD | RAGGED, NULL, as_many_as_y)
 
 
 cdef Op* MAX_DIM = new_extreme(b"max_dim", max_dim_forward)
@@ -384,50 +349,40 @@ cdef int cumsum_dim(const Shapes* s, Dim* y) except -1:
     return same_dim(s, y)
 
 
-cdef void cumsum_forward(const Call* c) noexcept nogil:
+cdef inline void cumulate(const Call* c, bint back) noexcept nogil:
+    """The sums of x from the beginning of each line, in y; or those of dy from the end, added to dx."""
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t b, p
+    cdef size_t b, k, p, at
     cdef const float* x
-    cdef float* y = c.y.v
+    cdef float* y
     cdef double* sums = <double*>c.work
     for b in range(c.y.dim.bd):
-        x = element(&c.x[0], <uint32_t>b)
+        x = element(&c.dy if back else &c.x[0], <uint32_t>b)
+        y = element(&c.dx if back else &c.y, <uint32_t>b)
         for _ in range(s.post):
             memset(sums, 0, s.pre * sizeof(double))
-            for _ in range(s.len):
+            for k in range(s.len):
+                at = (s.len - 1 - k if back else k) * s.pre
                 for p in range(s.pre):
-                    sums[p] += x[p]
-                    y[p] = <float>sums[p]
-                x += s.pre
-                y += s.pre
+                    sums[p] += x[at + p]
+                    y[at + p] = y[at + p] + <float>sums[p] if back else <float>sums[p]
+            x += s.pre * s.len
+            y += s.pre * s.len
+
+
+cdef void cumsum_forward(const Call* c) noexcept nogil:
+    cumulate(c, False)
+
+
+cdef void cumsum_backward(const Call* c, uint32_t i) noexcept nogil:
+    cumulate(c, True)
 
 
 cdef size_t cumsum_work(const Call* c, int i) noexcept nogil:
     return 2 * split_at(&c.x[0].dim, c.attrs[0].u).pre
 
 
-cdef void cumsum_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t b, k, p, at
-    cdef float* dx
-    cdef const float* dy = c.dy.v
-    cdef double* sums = <double*>c.work
-    for b in range(c.y.dim.bd):
-        dx = element(&c.dx, <uint32_t>b)
-        for _ in range(s.post):
-            memset(sums, 0, s.pre * sizeof(double))
-            for k in range(s.len):
-                at = (s.len - 1 - k) * s.pre
-                for p in range(s.pre):
-                    sums[p] += dy[at + p]
-                    dx[at + p] += <float>sums[p]
-            dx += s.pre * s.len
-            dy += s.pre * s.len
-
-
-cdef Op* CUMSUM = register(b"cumsum", b"x", cumsum_dim, cumsum_forward, cumsum_backward)
-CUMSUM.unread = UNREAD
-CUMSUM.work = cumsum_work
+cdef Op* CUMSUM = register(b"cumsum", b"x", cumsum_dim, cumsum_forward, cumsum_backward, UNREAD, cumsum_work)
 
 
 def cumsum(x, d=0):
@@ -460,16 +415,13 @@ cdef void argmax_forward(const Call* c) noexcept nogil:
 
 
 cdef void straight_through_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef uint32_t b
-    for b in range(c.y.dim.bd):
-        K.add(size_of(&c.y.dim), element(&c.dy, b), element(&c.dx, b))
+    pass_on(c, 1)
 
 
 cdef Op* ARGMAX = register(b"argmax", b"x", argmax_dim, argmax_forward, NULL)
 ARGMAX.no_gradient_because = b"the gradient is zero almost everywhere"
-cdef Op* ARGMAX_STRAIGHT_THROUGH = register(b"argmax_straight_through", b"x", argmax_dim,
-                                            argmax_forward, straight_through_backward)
-ARGMAX_STRAIGHT_THROUGH.unread = UNREAD
+cdef Op* ARGMAX_STRAIGHT_THROUGH = register(b"argmax_straight_through", b"x", argmax_dim, argmax_forward,
+                                            straight_through_backward, UNREAD | ASSIGNS)
 
 
 # ---- the indices of the greatest and of the least element along an axis, as values ------------
@@ -493,8 +445,7 @@ cdef void index_forward(const Call* c) noexcept nogil:
 
 
 cdef Op* new_index(const char* name) except NULL:
-    cdef Op* op = register(name, b"x", extreme_dim, index_forward, NULL)
-    op.ragged = True
+    cdef Op* op = register(name, b"x", extreme_dim, index_forward, NULL, RAGGED)
     op.result = INTEGERS
     op.raised = refused
     op.no_gradient_because = b"indices are constant almost everywhere"
@@ -594,9 +545,7 @@ operators.update(max=_max, min=_min)
 # ---- squared_norm: y = sum_i x_i^2 --------------------------------------------
 
 cdef int scalar_dim(const Shapes* s, Dim* y) except -1:
-    y.nd = 1
-    y.d[0] = 1
-    return 0
+    return scalar(y)
 
 
 cdef void squared_norm_forward(const Call* c) noexcept nogil:
@@ -613,9 +562,8 @@ cdef void squared_norm_backward(const Call* c, uint32_t i) noexcept nogil:
         K.axpy(n, 2 * c.dy.v[b], element(&c.x[0], b), element(&c.dx, b))
 
 
-cdef Op* SQUARED_NORM = register(b"squared_norm", b"x", scalar_dim, squared_norm_forward,
-                                 squared_norm_backward)
-SQUARED_NORM.unread = UNREAD_RESULT
+cdef Op* SQUARED_NORM = register(b"squared_norm", b"x", scalar_dim, squared_norm_forward, squared_norm_backward,
+                                 UNREAD_RESULT)
 
 
 def squared_norm(x):
@@ -690,28 +638,20 @@ cdef void greatest_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) 
             s.sums[to] = <double>(i + k)
 
 
-cdef void top_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
-    """The greatest |x|, where y is not known yet; a NaN stays."""
-    cdef size_t k, to
-    cdef float x
-    if not kept and s.y[o] == s.y[o]:
-        return
-    for k in range(n):
-        to = o + k if kept else o
-        x = <float>fabs(s.x[i + k])
-        if s.y[to] != s.y[to] and (x > s.more[to] or x != x):
-            s.more[to] = x
-
-
 cdef void scaled_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
-    """The sums of powers of x divided by the greatest, where that is a number above 0."""
+    """The sums of powers of |x| divided by the greatest so far, where y is not known yet; a NaN stays the greatest."""
     cdef size_t k, to
-    if not kept and not 0 < s.more[o] < INFINITY:
-        return
+    cdef double x
     for k in range(n):
         to = o + k if kept else o
-        if 0 < s.more[to] < INFINITY:
-            s.sums[to] += pow(fabs(s.x[i + k] / <double>s.more[to]), s.p)
+        if s.y[to] == s.y[to]:
+            continue
+        x = fabs(s.x[i + k])
+        if x > s.more[to] or x != x:
+            s.sums[to] = s.sums[to] * pow(s.more[to] / x, s.p) + 1
+            s.more[to] = <float>x
+        elif x > 0:
+            s.sums[to] += pow(x / s.more[to], s.p)
 
 
 cdef void norm_forward(const Call* c) noexcept nogil:
@@ -759,7 +699,6 @@ cdef void norm_forward(const Call* c) noexcept nogil:
         return
     K.fill(total, 0, top)
     memset(sums, 0, total * sizeof(double))
-    sweep(c, &s, top_run)
     sweep(c, &s, scaled_run)
     for k in range(total):
         if y[k] != y[k]:
@@ -777,10 +716,8 @@ cdef void product_run_backward(const Sweep* s, size_t n, size_t i, size_t o, bin
     elif n < LONG_RUN:
         for k in range(n):
             dx[k] = dx[k] + g * x[k] if s.acc else g * x[k]
-    elif s.acc:
-        K.axpy(n, g, x, dx)
     else:
-        K.scale(n, g, x, dx)
+        put_scaled(n, g, x, dx, s.acc)
 
 
 cdef void clear_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
@@ -825,10 +762,8 @@ cdef void line_backward(const Call* c, size_t n, float weight) noexcept nogil:
         at = k * n % total_of(&c.x[0].dim)
         slope = weight * c.dy.v[k] / <double>c.y.v[k] if c.y.v[k] != 0 else 0
         added = c.accumulate or k * n > at
-        if is_usual(c.y.v[k]) and added:
-            K.axpy(n, <float>slope, c.x[0].v + at, c.dx.v + at)
-        elif is_usual(c.y.v[k]):
-            K.scale(n, <float>slope, c.x[0].v + at, c.dx.v + at)
+        if is_usual(c.y.v[k]):
+            put_scaled(n, <float>slope, c.x[0].v + at, c.dx.v + at, added)
         else:                                       # the slope may not fit in a float
             for j in range(at, at + n):
                 c.dx.v[j] = (c.dx.v[j] if added else 0) + <float>(slope * c.x[0].v[j])
@@ -901,11 +836,7 @@ cdef size_t norm_work(const Call* c, int i) noexcept nogil:
     return total + n if i >= 0 else 2 * total + max(total, n)
 
 
-cdef Op* NORM = register(b"norm", b"x", norm_dim, norm_forward, norm_backward)
-NORM.saved = norm_saved
-NORM.work = norm_work
-NORM.assigns = True
-NORM.ragged = True
+cdef Op* NORM = register(b"norm", b"x", norm_dim, norm_forward, norm_backward, ASSIGNS | RAGGED, norm_work, norm_saved)
 
 
 cdef Expression normed(object x, uint32_t mask, float p, bint averaged, str name):

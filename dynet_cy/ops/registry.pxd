@@ -150,11 +150,20 @@ cdef enum:
 cdef enum:
     MAX_OPS = 1024
 
-cdef Op* register(const char* name, const char* args, DimRule dim, Forward forward,
-                  Backward backward) except NULL
+# Further traits of an op, besides the bits of `unread`: the fields of these names.
+cdef enum:
+    ASSIGNS = 1 << 4
+    RAGGED = 1 << 5
+    RANDOM = 1 << 6
+
+cdef Op* register(const char* name, const char* args, DimRule dim, Forward forward, Backward backward, int traits=*,
+                  Work work=*, Saved saved=*) except NULL
 # The same, but the name need not be unique.
 cdef Op* register_nameless(const char* name, const char* args, DimRule dim, Forward forward,
                            Backward backward) except NULL
 cdef Op* op_at(uint32_t id) noexcept nogil
+cdef int need_d(const Shapes* s) except -1
 cdef int same_dim(const Shapes* s, Dim* y) except -1
 cdef int broadcast_dim(const Shapes* s, Dim* y) except -1
+cdef size_t as_many_as_y(const Call* c) noexcept nogil
+cdef size_t twice_as_many(const Call* c) noexcept nogil

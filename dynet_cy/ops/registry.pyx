@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport INTEGERS, axis_of
+from dynet_cy.core.tensor cimport INTEGERS, axis_of, total_of
 
 # Pointers to ops are kept by families and graphs, so the table never moves.
 cdef Op table[MAX_OPS]
@@ -25,13 +25,20 @@ class DimensionError(ValueError):
     """
 
 
-cdef Op* register(const char* name, const char* args, DimRule dim, Forward forward,
-                  Backward backward) except NULL:
-    """Add an op.  The caller sets its other fields, before its first use."""
+cdef Op* register(const char* name, const char* args, DimRule dim, Forward forward, Backward backward, int traits=0,
+                  Work work=NULL, Saved saved=NULL) except NULL:
+    """Add an op.  `traits`: what backward does not read, ASSIGNS, RAGGED, RANDOM.  The caller sets its other fields,
+    before its first use."""
     key = name.decode()
     if key in _by_name:
         raise RuntimeError(f"op {key} is registered twice")
     cdef Op* op = register_nameless(name, args, dim, forward, backward)
+    op.unread = traits & UNREAD
+    op.assigns = traits & ASSIGNS != 0
+    op.ragged = traits & RAGGED != 0
+    op.random = traits & RANDOM != 0
+    op.work = work
+    op.saved = saved
     _by_name[key] = op.id
     return op
 
@@ -62,6 +69,13 @@ cdef Op* op_at(uint32_t id) noexcept nogil:
     return &table[id]
 
 
+cdef int need_d(const Shapes* s) except -1:
+    """Attribute 0, named d, must be an axis of x."""
+    if s.attrs[0].u >= s.x[0].nd:
+        raise DimensionError(f"d must be an axis of x, from 0 to {<int>s.x[0].nd - 1}")
+    return 0
+
+
 cdef int same_dim(const Shapes* s, Dim* y) except -1:
     """Shape rule of elementwise ops of one argument: y has the shape of x."""
     cdef uint32_t i
@@ -82,6 +96,15 @@ cdef int broadcast_dim(const Shapes* s, Dim* y) except -1:
             raise DimensionError(f"a has {m} elements along axis {i} but b has {n}")
         y.d[i] = n if m == 1 else m
     return 0
+
+
+cdef size_t as_many_as_y(const Call* c) noexcept nogil:
+    """The size of what an op saves: a number for each of y."""
+    return total_of(&c.y.dim)
+
+
+cdef size_t twice_as_many(const Call* c) noexcept nogil:
+    return 2 * total_of(&c.y.dim)
 
 
 # stub: (name: None = None) -> list[dict[str, Any]]

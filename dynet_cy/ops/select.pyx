@@ -21,8 +21,10 @@ from dynet_cy.ops.index cimport (
     need_positions, refuse, refused,
 )
 from dynet_cy.ops.inputs cimport axis_in, check_count, set_indices, whole, whole_where_possible
-from dynet_cy.ops.loops cimport Split, split_at, without
-from dynet_cy.ops.registry cimport ALONE, UNREAD, Op, Shapes, op_at, register, same_dim
+from dynet_cy.ops.loops cimport Split, add_where, split_at, without
+from dynet_cy.ops.registry cimport (
+    ALONE, RAGGED, UNREAD, Op, Shapes, as_many_as_y, need_d, op_at, register, same_dim, twice_as_many,
+)
 from dynet_cy.ops.shape cimport concatenated
 
 from dynet_cy.graph.structs import carriers, operators
@@ -1055,8 +1057,7 @@ cdef enum:
 
 cdef int sort_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t axis = s.attrs[0].u
-    if axis >= s.x[0].nd:
-        raise DimensionError(f"d must be an axis of x, from 0 to {<int>s.x[0].nd - 1}")
+    need_d(s)
     if s.attrs[1].u > s.x[0].d[axis]:
         raise DimensionError(f"k is {s.attrs[1].u}, but axis {axis} of x has {s.x[0].d[axis]} elements")
     same_dim(s, y)
@@ -1201,38 +1202,15 @@ cdef void argsort_forward(const Call* c) noexcept nogil:
 
 
 cdef void sort_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t count = c.attrs[1].u, o, p
-    cdef uint32_t b
-    cdef const uint32_t* where = <const uint32_t*>c.saved
-    cdef const float* dy = c.dy.v
-    cdef float* dx
-    for b in range(c.y.dim.bd):
-        for o in range(s.post):
-            dx = element(&c.dx, b) + o * s.pre * s.len
-            for _ in range(count):
-                for p in range(s.pre):
-                    dx[where[p] * s.pre + p] += dy[p]
-                where += s.pre
-                dy += s.pre
-
-
-cdef size_t sort_saved(const Call* c) noexcept nogil:
-    return total_of(&c.y.dim)
+    add_where(c, split_at(&c.x[0].dim, c.attrs[0].u), c.attrs[1].u)
 
 
 cdef size_t sort_work(const Call* c, int i) noexcept nogil:
     return 2 * split_at(&c.x[0].dim, c.attrs[0].u).len if i < 0 else 0
 
 
-cdef Op* SORT = register(b"sort", b"x", sort_dim, sort_forward, sort_backward)
-SORT.unread = UNREAD
-SORT.saved = sort_saved
-SORT.work = sort_work
-SORT.ragged = True
-cdef Op* ARGSORT = register(b"argsort", b"x", sort_dim, argsort_forward, NULL)
-ARGSORT.work = sort_work
-ARGSORT.ragged = True
+cdef Op* SORT = register(b"sort", b"x", sort_dim, sort_forward, sort_backward, UNREAD | RAGGED, sort_work, as_many_as_y)
+cdef Op* ARGSORT = register(b"argsort", b"x", sort_dim, argsort_forward, NULL, RAGGED, sort_work)
 ARGSORT.result = INTEGERS
 ARGSORT.raised = refused
 ARGSORT.no_gradient_because = b"positions are constant almost everywhere"
@@ -1456,8 +1434,8 @@ cdef size_t continuations_work(const Call* c, int i) noexcept nogil:
     return c.attrs[1].u * sizeof(Continuation) // sizeof(float) if i < 0 else 0
 
 
-cdef Op* CONTINUATIONS = register(b"continuations", b"x totals", continuations_dim, continuations_forward, NULL)
-CONTINUATIONS.work = continuations_work
+cdef Op* CONTINUATIONS = register(b"continuations", b"x totals", continuations_dim, continuations_forward, NULL, 0,
+                                  continuations_work)
 CONTINUATIONS.batching = ALONE
 CONTINUATIONS.alone_because = b"it selects from the batch of its argument"
 CONTINUATIONS.no_gradient_because = b"it is for decoding: the choices are constant almost everywhere"
@@ -1502,8 +1480,7 @@ ctypedef void (*BlockForward)(const Split* s, const float* x, float* y, float* s
 
 
 cdef int cumulative_dim(const Shapes* s, Dim* y) except -1:
-    if s.attrs[0].u >= s.x[0].nd:
-        raise DimensionError(f"d must be an axis of x, from 0 to {<int>s.x[0].nd - 1}")
+    need_d(s)
     return same_dim(s, y)
 
 
@@ -1552,8 +1529,7 @@ cdef void cumprod_backward(const Call* c, uint32_t i) noexcept nogil:
     cumulative_backward(c, False)
 
 
-cdef Op* CUMPROD = register(b"cumprod", b"x", cumulative_dim, cumprod_forward, cumprod_backward)
-CUMPROD.ragged = True
+cdef Op* CUMPROD = register(b"cumprod", b"x", cumulative_dim, cumprod_forward, cumprod_backward, RAGGED)
 
 
 def cumprod(x, d=0):
@@ -1587,13 +1563,8 @@ cdef void logcumsumexp_backward(const Call* c, uint32_t i) noexcept nogil:
     cumulative_backward(c, True)
 
 
-cdef size_t two_per_result(const Call* c) noexcept nogil:
-    return 2 * total_of(&c.y.dim)
-
-
-cdef Op* LOGCUMSUMEXP = register(b"logcumsumexp", b"x", cumulative_dim, logcumsumexp_forward, logcumsumexp_backward)
-LOGCUMSUMEXP.ragged = True
-LOGCUMSUMEXP.saved = two_per_result
+cdef Op* LOGCUMSUMEXP = register(b"logcumsumexp", b"x", cumulative_dim, logcumsumexp_forward, logcumsumexp_backward,
+                                 RAGGED, NULL, twice_as_many)
 
 
 def logcumsumexp(x, d=0):

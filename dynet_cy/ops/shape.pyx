@@ -11,13 +11,10 @@ from dynet_cy.core.tensor cimport (
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply, apply1, apply1x, expression
 from dynet_cy.graph.structs cimport Extra, no_extra
-from dynet_cy.kernels.kernels cimport K
-from dynet_cy.ops.loops cimport split_at
+from dynet_cy.ops.loops cimport pass_on, split_at
 from dynet_cy.ops.index cimport index_op
 from dynet_cy.ops.inputs cimport axis_in, whole
-from dynet_cy.ops.registry cimport (
-    ALONE, CPU, FIRST, FLAT, UNCHANGED, UNREAD, Op, Shapes, register, same_dim,
-)
+from dynet_cy.ops.registry cimport ALONE, ASSIGNS, CPU, FIRST, FLAT, UNCHANGED, UNREAD, Op, Shapes, register, same_dim
 
 from dynet_cy.graph.structs import carriers, operators
 from dynet_cy.ops.registry import DimensionError
@@ -34,13 +31,7 @@ cdef void copy_forward(const Call* c) noexcept nogil:
 
 
 cdef void copy_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = total_of(&c.dx.dim), total = total_of(&c.y.dim), k = 0
-    while k < total:
-        if c.accumulate or k:
-            K.add(n, c.dy.v + k, c.dx.v)
-        else:
-            memcpy(c.dx.v, c.dy.v, n * sizeof(float))
-        k += n
+    pass_on(c, 1)
 
 
 # ---- reshape: y has the elements of x, in their order ---------------------------
@@ -64,10 +55,8 @@ cdef int reshape_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef Op* RESHAPE = register(b"reshape", b"x", reshape_dim, copy_forward, copy_backward)
-RESHAPE.unread = UNREAD
+cdef Op* RESHAPE = register(b"reshape", b"x", reshape_dim, copy_forward, copy_backward, UNREAD | ASSIGNS)
 RESHAPE.moves = FIRST
-RESHAPE.assigns = True
 RESHAPE.in_place = UNCHANGED
 
 
@@ -387,9 +376,7 @@ cdef void fold_rows_backward(const Call* c, uint32_t i) noexcept nogil:
                 dx[j * n + k] += dy[j]
 
 
-cdef Op* FOLD_ROWS = register(b"fold_rows", b"x", fold_rows_dim, fold_rows_forward,
-                              fold_rows_backward)
-FOLD_ROWS.unread = UNREAD
+cdef Op* FOLD_ROWS = register(b"fold_rows", b"x", fold_rows_dim, fold_rows_forward, fold_rows_backward, UNREAD)
 
 
 def fold_rows(x, nrows: int = 2):
@@ -415,22 +402,12 @@ def fold_rows(x, nrows: int = 2):
 
 # ---- nobackprop, flip_gradient, scale_gradient: y = x ------------------------------
 
-cdef void scaled_backward(const Call* c, float scale) noexcept nogil:
-    cdef size_t n = total_of(&c.dx.dim), total = total_of(&c.y.dim), k = 0
-    while k < total:
-        if c.accumulate or k > 0:
-            K.axpy(n, scale, c.dy.v + k, c.dx.v)
-        else:
-            K.scale(n, scale, c.dy.v + k, c.dx.v)
-        k += n
-
-
 cdef void flip_gradient_backward(const Call* c, uint32_t i) noexcept nogil:
-    scaled_backward(c, -1)
+    pass_on(c, -1)
 
 
 cdef void scale_gradient_backward(const Call* c, uint32_t i) noexcept nogil:
-    scaled_backward(c, c.attrs[0].f)
+    pass_on(c, c.attrs[0].f)
 
 
 cdef Op* NOBACKPROP = register(b"nobackprop", b"x", same_dim, copy_forward, NULL)
@@ -438,20 +415,16 @@ NOBACKPROP.batching = FLAT
 NOBACKPROP.moves = FIRST
 NOBACKPROP.no_gradient_because = b"its purpose is to stop the gradient"
 
-cdef Op* FLIP_GRADIENT = register(b"flip_gradient", b"x", same_dim, copy_forward,
-                                  flip_gradient_backward)
-FLIP_GRADIENT.unread = UNREAD
+cdef Op* FLIP_GRADIENT = register(b"flip_gradient", b"x", same_dim, copy_forward, flip_gradient_backward,
+                                  UNREAD | ASSIGNS)
 FLIP_GRADIENT.batching = FLAT
 FLIP_GRADIENT.moves = FIRST
-FLIP_GRADIENT.assigns = True
 FLIP_GRADIENT.in_place = True
 
-cdef Op* SCALE_GRADIENT = register(b"scale_gradient", b"x", same_dim, copy_forward,
-                                   scale_gradient_backward)
-SCALE_GRADIENT.unread = UNREAD
+cdef Op* SCALE_GRADIENT = register(b"scale_gradient", b"x", same_dim, copy_forward, scale_gradient_backward,
+                                   UNREAD | ASSIGNS)
 SCALE_GRADIENT.batching = FLAT
 SCALE_GRADIENT.moves = FIRST
-SCALE_GRADIENT.assigns = True
 SCALE_GRADIENT.in_place = True
 
 

@@ -1,8 +1,7 @@
 """Softmax, log-sum-exp, and losses over class scores."""
 
-from libc.math cimport INFINITY, expf, isnan, logf
+from libc.math cimport INFINITY, logf
 from libc.stdint cimport uint32_t
-from libc.stdlib cimport qsort
 from libc.string cimport memcpy, memset, strcmp
 
 from dynet_cy.core.tensor cimport (
@@ -17,9 +16,10 @@ from dynet_cy.kernels.kernels cimport (
 )
 from dynet_cy.kernels.product cimport RangeRun, in_ranges
 from dynet_cy.ops.inputs cimport axis_in, check_count, is_list, set_index, set_indices, whole
-from dynet_cy.ops.loops cimport without
+from dynet_cy.ops.loops cimport scalar, without
 from dynet_cy.ops.registry cimport (
-    FLAT, SECOND, UNREAD_ARGUMENTS, UNREAD_FIRST, UNREAD_RESULT, DimRule, Op, Shapes, register, same_dim,
+    ASSIGNS, FLAT, RAGGED, SECOND, UNREAD_ARGUMENTS, UNREAD_FIRST, UNREAD_RESULT, DimRule, Op, Shapes, as_many_as_y,
+    need_d, register, same_dim, twice_as_many,
 )
 from dynet_cy.ops.index cimport (
     ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS, function_number, is_position, need_one, need_positions, refuse,
@@ -51,9 +51,17 @@ cdef extern from "dynet_cy/line.h" nogil:
     const dy_kernels* dy_line_kernels
     const LineRow dy_line_rows[]
     # end of variables
-    # derived: functions of dy_line_work, dy_line_saved
+    # derived: functions of dy_line_work
     size_t dy_line_work(const Call* c, int i)
-    size_t dy_line_saved(const Call* c)
+    # end of functions
+
+cdef extern from "dynet_cy/simplex.h" nogil:
+    # derived: functions of dy_sparsemax, dy_sparsemax_bwd, dy_constrained, dy_constrained_bwd
+    void dy_sparsemax(size_t n, const float* x, float* y, float* part)
+    void dy_sparsemax_bwd(size_t n, const float* y, const float* dy, float* dx, int acc, float* part)
+    void dy_constrained(size_t n, const float* x, const float* bound, float* q, float* p, float* part)
+    void dy_constrained_bwd(
+        size_t n, int of_bound, const float* q, const float* p, const float* dy, float* dx, float* part)
     # end of functions
 
 
@@ -71,9 +79,7 @@ cdef int scores_dim(const Shapes* s, Dim* y) except -1:
     """One result for a vector of scores."""
     if cols_of(s.x[0]) != 1:
         raise DimensionError("x must be a vector of scores")
-    y.nd = 1
-    y.d[0] = 1
-    return 0
+    return scalar(y)
 
 
 cdef int picked_dim(const Shapes* s, Dim* y) except -1:
@@ -104,8 +110,7 @@ cdef int axis_dim(const Shapes* s, Dim* y) except -1:
 
 
 cdef int without_axis_dim(const Shapes* s, Dim* y) except -1:
-    if s.attrs[0].u >= s.x[0].nd:
-        raise DimensionError(f"d must be an axis of x, from 0 to {<int>s.x[0].nd - 1}")
+    need_d(s)
     without(s.x[0], <uint32_t>1 << s.attrs[0].u, y)
     return 0
 
@@ -116,13 +121,10 @@ cdef Op* line_op(const char* name, const char* row_name, DimRule dim) except NUL
     cdef Op* op
     while strcmp(row.name, row_name) != 0:
         row += 1
-    op = register(name, b"x", dim, row.forward, row.backward)
-    op.unread = UNREAD_ARGUMENTS
-    op.work = dy_line_work
-    op.assigns = True
+    op = register(name, b"x", dim, row.forward, row.backward, UNREAD_ARGUMENTS | ASSIGNS, dy_line_work)
     if row.result == PAIRS:
         op.unread = UNREAD_RESULT
-        op.saved = dy_line_saved
+        op.saved = twice_as_many
     else:
         op.ragged = True
     return op
@@ -240,10 +242,8 @@ cdef size_t one_per_item(const Call* c, int i) noexcept nogil:
     return c.item_count
 
 
-cdef Op* RESTRICTED = register(b"restricted_log_softmax", b"x", restricted_dim,
-                               restricted_forward, restricted_backward)
-RESTRICTED.unread = UNREAD_ARGUMENTS
-RESTRICTED.work = one_per_item
+cdef Op* RESTRICTED = register(b"restricted_log_softmax", b"x", restricted_dim, restricted_forward, restricted_backward,
+                               UNREAD_ARGUMENTS, one_per_item)
 RESTRICTED.infinite = True
 
 
@@ -355,17 +355,10 @@ cdef void pickneglogsoftmax_backward(const Call* c, uint32_t i) noexcept nogil:
         memset(c.dx.v, 0, total_of(&c.dx.dim) * sizeof(float))
 
 
-cdef size_t two_per_element(const Call* c) noexcept nogil:
-    return 2 * <size_t>c.y.dim.bd
-
-
 cdef Op* new_loss(const char* name, const char* args, DimRule dim) except NULL:
-    cdef Op* op = register(name, args, dim, pickneglogsoftmax_forward, pickneglogsoftmax_backward)
-    op.unread = UNREAD_RESULT
+    cdef Op* op = register(name, args, dim, pickneglogsoftmax_forward, pickneglogsoftmax_backward,
+                           UNREAD_RESULT | ASSIGNS | RAGGED, NULL, twice_as_many)
     op.over = UNREAD_FIRST
-    op.saved = two_per_element
-    op.ragged = True
-    op.assigns = True
     return op
 
 
@@ -597,19 +590,13 @@ cdef void logsumexp_backward(const Call* c, uint32_t i) noexcept nogil:
             at += LOG_SUM_TILE
 
 
-cdef size_t logsumexp_saved(const Call* c) noexcept nogil:
-    return 2 * total_of(&c.y.dim)
-
-
 cdef size_t logsumexp_work(const Call* c, int i) noexcept nogil:
     return (3 if i < 0 else 1) * tile_at(0, size_of(&c.y.dim))
 
 
-cdef Op* LOGSUMEXP = register(b"logsumexp", b"xs...", of_list_dim, logsumexp_forward,
-                              logsumexp_backward)
+cdef Op* LOGSUMEXP = register(b"logsumexp", b"xs...", of_list_dim, logsumexp_forward, logsumexp_backward, 0,
+                              logsumexp_work, twice_as_many)
 LOGSUMEXP.batching = FLAT
-LOGSUMEXP.work = logsumexp_work
-LOGSUMEXP.saved = logsumexp_saved
 
 
 def logsumexp(xs: Iterable[Expression]):
@@ -631,68 +618,25 @@ def logsumexp(xs: Iterable[Expression]):
 
 # ---- sparsemax: y = max(x - t, 0), with t such that each column sums to one -----
 
-cdef int descending(const void* a, const void* b) noexcept nogil:
-    cdef float x = (<const float*>a)[0], y = (<const float*>b)[0]
-    return (x < y) - (x > y)
-
-
 cdef void sparsemax_forward(const Call* c) noexcept nogil:
-    cdef size_t n = rows_of(&c.y.dim), cols = cols_of(&c.y.dim), j, k
+    cdef size_t n = rows_of(&c.y.dim), k
     cdef uint32_t b
-    cdef float* x
-    cdef float* y
-    cdef double total, threshold
     for b in range(c.y.dim.bd):
-        for k in range(cols):
-            x = element(&c.x[0], b) + k * n
-            y = element(&c.y, b) + k * n
-            total = threshold = 0
-            for j in range(n):
-                c.work[j] = x[j]
-                if isnan(x[j]):
-                    threshold = x[j]
-            qsort(c.work, n, sizeof(float), descending)
-            for j in range(n):
-                total += c.work[j]
-                if isnan(threshold) or 1 + (j + 1) * <double>c.work[j] <= total:
-                    break
-                threshold = (total - 1) / (j + 1)
-            for j in range(n):
-                y[j] = 0 if x[j] <= threshold else <float>(x[j] - threshold)
+        for k in range(cols_of(&c.y.dim)):
+            dy_sparsemax(n, element(&c.x[0], b) + k * n, element(&c.y, b) + k * n, NULL)
 
 
 cdef void sparsemax_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = rows_of(&c.y.dim), cols = cols_of(&c.y.dim), j, k, support
+    cdef size_t n = rows_of(&c.y.dim), k
     cdef uint32_t b
-    cdef float* y
-    cdef float* dy
-    cdef float* dx
-    cdef double total
-    cdef float mean
     for b in range(c.y.dim.bd):
-        for k in range(cols):
-            y = element(&c.y, b) + k * n
-            dy = element(&c.dy, b) + k * n
-            dx = element(&c.dx, b) + k * n
-            support = 0
-            total = 0
-            for j in range(n):
-                if not y[j] <= 0:               # NaN counts as support
-                    support += 1
-                    total += dy[j]
-            mean = <float>(total / support)
-            for j in range(n):
-                if not y[j] <= 0:
-                    dx[j] += dy[j] - mean
+        for k in range(cols_of(&c.y.dim)):
+            dy_sparsemax_bwd(n, element(&c.y, b) + k * n, element(&c.dy, b) + k * n, element(&c.dx, b) + k * n,
+                             adds(c, b), NULL)
 
 
-cdef size_t one_per_row(const Call* c, int i) noexcept nogil:
-    return rows_of(&c.y.dim)
-
-
-cdef Op* SPARSEMAX = register(b"sparsemax", b"x", same_dim, sparsemax_forward, sparsemax_backward)
-SPARSEMAX.unread = UNREAD_ARGUMENTS
-SPARSEMAX.work = one_per_row
+cdef Op* SPARSEMAX = register(b"sparsemax", b"x", same_dim, sparsemax_forward, sparsemax_backward,
+                              UNREAD_ARGUMENTS | ASSIGNS)
 
 
 def sparsemax(x):
@@ -766,10 +710,8 @@ cdef void hinge_backward(const Call* c, uint32_t i) noexcept nogil:
         dx[v] = (dx[v] if added else 0) - (others * dy if others else 0)
 
 
-cdef Op* HINGE = register(b"hinge", b"x", picked_dim, hinge_forward, hinge_backward)
-HINGE.unread = UNREAD_RESULT
+cdef Op* HINGE = register(b"hinge", b"x", picked_dim, hinge_forward, hinge_backward, UNREAD_RESULT | ASSIGNS)
 HINGE.over = UNREAD_FIRST
-HINGE.assigns = True
 
 
 cdef Expression hinge_at(object x, object right, Py_ssize_t axis, float m):
@@ -883,12 +825,7 @@ def hinge_dim(x, v: Expression | _Ints | Sequence[_Ints], d=0, float m=1.0):
 #
 # Softmax with upper bounds.
 
-# ---- constrained_softmax: p_i = min(u_i, s q_i) ------------------------------------
-# q is the softmax over the elements below their bounds, and s is 1 minus the sum of the others.
-# q is saved, with -1 for elements at their bounds.
-
-cdef float AT_BOUND = -1
-
+# ---- constrained_softmax: p_i = min(u_i, s q_i), see simplex.h ---------------------
 
 cdef int constrained_dim(const Shapes* s, Dim* y) except -1:
     if cols_of(s.x[0]) != 1 or cols_of(s.x[1]) != 1:
@@ -898,86 +835,22 @@ cdef int constrained_dim(const Shapes* s, Dim* y) except -1:
     return same_dim(s, y)
 
 
-cdef void normalize(size_t n, const float* x, float* q) noexcept nogil:
-    """q becomes the softmax of x over the elements that are not at their bounds."""
-    cdef size_t i
-    cdef double z = 0
-    cdef float top = 0
-    cdef bint first = True
-    for i in range(n):
-        if q[i] != AT_BOUND and (first or x[i] > top):
-            top = x[i]
-            first = False
-    for i in range(n):
-        if q[i] != AT_BOUND:
-            q[i] = expf(x[i] - top)
-            z += q[i]
-    for i in range(n):
-        if q[i] != AT_BOUND:
-            q[i] = <float>(q[i] / z)
-
-
 cdef void constrained_forward(const Call* c) noexcept nogil:
-    cdef size_t i, n = rows_of(&c.y.dim)
+    cdef size_t n = rows_of(&c.y.dim)
     cdef uint32_t b
-    cdef const float* bound
-    cdef float* p
-    cdef float* q
-    cdef double left
-    cdef bint changed
     for b in range(c.y.dim.bd):
-        bound = element(&c.x[1], b)
-        p = element(&c.y, b)
-        q = c.saved + b * n
-        left = 1
-        for i in range(n):
-            q[i] = 0
-        # Each round but the last takes at least one more element to its bound.
-        changed = True
-        while changed:
-            changed = False
-            normalize(n, element(&c.x[0], b), q)
-            for i in range(n):
-                p[i] = bound[i] if q[i] == AT_BOUND else <float>(left * q[i])
-            for i in range(n):
-                if q[i] != AT_BOUND and p[i] > bound[i]:
-                    q[i] = AT_BOUND
-                    left -= bound[i]
-                    changed = True
+        dy_constrained(n, element(&c.x[0], b), element(&c.x[1], b), c.saved + b * n, element(&c.y, b), NULL)
 
 
 cdef void constrained_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t k, n = rows_of(&c.y.dim)
+    cdef size_t n = rows_of(&c.y.dim)
     cdef uint32_t b
-    cdef const float* p
-    cdef const float* q
-    cdef const float* dy
-    cdef float* dx
-    cdef double mean
     for b in range(c.y.dim.bd):
-        p = element(&c.y, b)
-        q = c.saved + b * n
-        dy = element(&c.dy, b)
-        dx = element(&c.dx, b)
-        mean = 0
-        for k in range(n):
-            if q[k] != AT_BOUND:
-                mean += q[k] * dy[k]
-        for k in range(n):
-            if i == 0 and q[k] != AT_BOUND:
-                dx[k] += <float>(p[k] * (dy[k] - mean))
-            elif i == 1 and q[k] == AT_BOUND:
-                dx[k] += <float>(dy[k] - mean)
+        dy_constrained_bwd(n, i, c.saved + b * n, element(&c.y, b), element(&c.dy, b), element(&c.dx, b), NULL)
 
 
-cdef size_t constrained_saved(const Call* c) noexcept nogil:
-    return total_of(&c.y.dim)
-
-
-cdef Op* CONSTRAINED = register(b"constrained_softmax", b"x y", constrained_dim,
-                                constrained_forward, constrained_backward)
-CONSTRAINED.unread = UNREAD_ARGUMENTS
-CONSTRAINED.saved = constrained_saved
+cdef Op* CONSTRAINED = register(b"constrained_softmax", b"x y", constrained_dim, constrained_forward,
+                                constrained_backward, UNREAD_ARGUMENTS, NULL, as_many_as_y)
 
 
 def constrained_softmax(x, y):

@@ -45,8 +45,6 @@ static size_t dy_line_work(const dy_call *c, int i) {
     return s.pre > 1 ? (dy_lines_collide(s.len, s.pre) ? 4 : 1) * s.len * (s.pre < 16 ? s.pre : 16) : 0;
 }
 
-static size_t dy_line_saved(const dy_call *c) { return 2 * dy_total(&c->y.dim); }
-
 /* A row of line.def. */
 typedef struct {
     const char *name;

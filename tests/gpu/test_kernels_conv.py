@@ -132,7 +132,7 @@ def test_k_greatest(ignores: int, order: str, inner: int, length: int, k: int, b
     dy, dx = np.random.default_rng(1).standard_normal(y.shape).astype(np.float32), np.zeros(x[0].shape, np.float32)
     gradient = np.zeros(x.shape)
     np.put_along_axis(gradient, desired, dy, 2)
-    arguments = [size(outer * inner), size(inner), size(length), size(k), size(2), where, dy, dx]
+    arguments = [size(outer * inner), size(inner), size(length), size(outer), size(k), size(2), where, dy, dx]
     conv.launch("kmax_backward", 3, 32, arguments, order=order)
     np.testing.assert_allclose(dx, gradient.sum(0), rtol=1e-6)
 

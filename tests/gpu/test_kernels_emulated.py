@@ -184,7 +184,7 @@ def test_pickneglogsoftmax(order: str, batch: int, n: int, block: int) -> None:
     z = np.log(np.exp(wide - wide.max(1, keepdims=True)).sum(1)) + wide.max(1)
     np.testing.assert_allclose(y, z - wide[np.arange(batch), items], rtol=1e-5, atol=1e-5)
     dy, dx = rng.standard_normal(batch).astype(np.float32), poisoned(batch, n)
-    arguments = [size(batch), size(n), x, size(n), items, kept, dy, dx, np.int32(0)]
+    arguments = [size(batch), size(n), x, size(n), items, kept, dy, size(batch), dx, np.int32(0)]
     softmax.launch("pickneglogsoftmax_backward", 2, block, arguments, order=order)
     desired = np.exp(wide - z[:, None])
     desired[np.arange(batch), items] -= 1

@@ -185,9 +185,9 @@ def test_greatest_and_log_sum_of_many(order: str) -> None:
         chunk = special[part]
         once = np.uint32(sum((len(x) == 1) << k for k, x in enumerate(chunk)))
         head = [size(batch * n), size(n), pointers(chunk), np.uint32(len(chunk)), once]
-        module("many").launch("emax_forward", 2, 32, [*head, np.uint32(first), winner, best], order=order)
-        head += [total, saved, np.int32(first > 0)]
-        module("softmax").launch("logsumexp_of_list_forward", 2, 32, head, order=order)
+        head.append(np.uint32(first))
+        module("many").launch("emax_forward", 2, 32, [*head, winner, best], order=order)
+        module("softmax").launch("logsumexp_of_list_forward", 2, 32, [*head, saved, total], order=order)
     wide = np.stack([np.broadcast_to(x, (batch, n)) for x in special]).astype(np.float64)
     desired = wide.max(0)
     np.testing.assert_array_equal(best, desired)
@@ -221,10 +221,13 @@ def test_invert(n: int, order: str) -> None:
         assert np.isnan(y[3]).all()
         assert logdet[3] == -np.inf
     dy = rng.standard_normal(3).astype(np.float32)
-    for stride, grad in ((n * n, dy[:, None, None] * y[:3].transpose(0, 2, 1)), (0, None)):
-        dx = rng.standard_normal((3 if stride else 1, n, n)).astype(np.float32)
-        desired = dx + (grad if stride else np.einsum("b,bij->ji", dy.astype(np.float64), y[:3]))
-        inverse.launch("logdet_backward", 2, 32, [size(3), size(n), y, dy, dx, size(stride)], order=order)
+    grad = dy[:, None, None] * y[:3].transpose(0, 2, 1).astype(np.float64)
+    for elements in (3, 1):
+        dx = rng.standard_normal((elements, n, n)).astype(np.float32)
+        desired = dx + (grad if elements == 3 else grad.sum(0))
+        inverse.launch(
+            "logdet_backward", 2, 32, [size(3), size(n), y, dy, size(elements), dx, np.int32(1)], order=order
+        )
         np.testing.assert_allclose(dx, desired, rtol=1e-4, atol=1e-4)
     again = poisoned(2, n, n)
     inverse.launch("invert", 1, 32, [size(2), size(n), x, size(0), again, work, NOWHERE], order=order)
@@ -265,7 +268,7 @@ def test_constrained_softmax(order: str) -> None:
         for i in range(2):
             dx = rng.standard_normal((batch if stride else 1, n)).astype(np.float32)
             desired = dx + (wanted[i] if stride else wanted[i].sum(0))
-            arguments = [size(batch), size(n), np.int32(i), kept, p, dy, dx, size(stride)]
+            arguments = [size(batch), size(n), np.int32(i), kept, p, dy, size(len(dx)), dx]
             module("constrained").launch("constrained_backward", 3, 32, arguments, order=order)
             np.testing.assert_allclose(dx, desired, rtol=1e-4, atol=1e-5)
 

@@ -197,7 +197,7 @@ def test_squares_and_argmax(order: str, n: int, block: int) -> None:
     y, dx = poisoned(3), poisoned(3, n)
     vector_norm.launch("squared_norm_forward", 2, block, [size(3), size(n), x, size(n), y], order=order)
     agree(y, (wide**2).sum(1))
-    arguments = [size(3), size(n), x, dy, size(3), dx, np.int32(0)]
+    arguments = [size(3), size(n), x, size(n), dy, size(3), dx, np.int32(0)]
     vector_norm.launch("squared_norm_backward", 2, block, arguments, order=order)
     agree(dx, 2 * wide * dy[:, None])
     y = poisoned(3, n)

@@ -86,6 +86,7 @@ def test_losses_and_weights_of_nan(graph) -> None:
     assert math.isnan(dy.hinge(x, 1).value())
     assert dy.hinge(dy.inputVector([0.5, -math.inf, 1.0]), 0).value() == 1.5
     assert np.isnan(dy.sparsemax(x).npvalue()).all()
+    assert dy.sparsemax(dy.inputVector([3e38, -3e38, 3e38])).npvalue().tolist() == [0.5, 0, 0.5]
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-23, 1e-19, 1.0, 1e19, 1e30])
