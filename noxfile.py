@@ -217,6 +217,8 @@ def sanitize(session: nox.Session) -> None:
         "ops/test_side_by_side.py",
     ]
     launched = ("checks", "signals_to_the_launcher", "a_launcher_that_was_stopped", "nobody_reads_the_output", "nohup")
+    seldom = ["core/test_interrupts.py::test_what_other_threads_add_stays"]  # it takes a minute
+    seldom += [f"parallel/test_failures.py::test_{name}" for name in launched]
     tree = clone(session, session.name)
     session.chdir(tree)
     with shared_c(tree):
@@ -227,7 +229,7 @@ def sanitize(session: nox.Session) -> None:
         session,
         *("-m", "not slow"),
         *(f"--ignore=tests/{name}" for name in plain_only),
-        *(f"--deselect=tests/parallel/test_failures.py::test_{name}" for name in launched),
+        *(f"--deselect=tests/{name}" for name in seldom),
         *session.posargs,
         DYNET_CY_ONE_IN="1" if session.posargs else "4",
         DYNET_CY_POISON="1",
