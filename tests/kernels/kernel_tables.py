@@ -28,6 +28,7 @@ HEADERS = [ROOT / "include", ROOT / "dynet_cy" / "kernels" / "native"]
 # As in setup.py, but -O1, which takes half as long as -O2.
 FLAGS = ["-O1", "-fPIC", "-shared", "-fwrapv", "-DNDEBUG", "-pthread", "-Wno-psabi"]
 FLAGS += ["-fno-math-errno", "-fno-trapping-math"]
+SANITIZED = "sanitize" in " ".join(kernels.build_flags())
 
 
 def compiler() -> list[str]:
@@ -47,7 +48,7 @@ def names() -> list[str]:
     if not compiler():
         return []
     found = kernels.tables()
-    wide = "avx2" in found and "avx512" not in found and "sanitize" not in " ".join(kernels.build_flags())
+    wide = "avx2" in found and "avx512" not in found and not SANITIZED
     return ["scalar", *(["wide"] if wide else [])]
 
 
