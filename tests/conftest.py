@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+import quick
+import sampling
 import starting
 from cannot_run import pytest_leave_out_cases, pytest_pycollect_makeitem  # noqa: F401 - hooks
 from devices import device, on_device, on_each_device, on_the_cpu_again  # noqa: F401 - fixtures
 from limiting import pytest_configure, pytest_runtest_protocol, pytest_unconfigure  # noqa: F401 - hooks
-from quick import pytest_collection_modifyitems, pytest_ignore_collect  # noqa: F401 - hooks
+from quick import pytest_ignore_collect  # noqa: F401 - a hook
 
 import dynet_cy as dy
 from dynet_cy import config
@@ -38,6 +40,12 @@ def _freeze() -> None:
     """Let garbage collections, as setting the seed makes them, look only at what the next tests make."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    quick.mark(items)
+    sampling.leave_out(config, items)
 
 
 def pytest_collection_finish() -> None:

@@ -59,8 +59,7 @@ def quick(file: str, tests: list[pytest.Item]) -> list[pytest.Item]:
     return tests if file in WHOLE else tests[:1]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def mark(items: list[pytest.Item]) -> None:
     for file, tests in groupby(items, lambda item: place(item.path)):
         for test in quick(file, list(tests)):
             test.add_marker("quick")

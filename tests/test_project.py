@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import quick
+import sampling
 from own_process import run_python
 
 import dynet_cy
@@ -162,6 +163,12 @@ def test_release_builds_on_four_machines_and_only_a_tag_releases() -> None:
     assert len(re.search(r"machine: \[(.+)\]", jobs["wheels"])[1].split(", ")) == 4
     assert {name for name, job in jobs.items() if ": write" in job} == {"release", "upload"}
     assert {name for name, job in jobs.items() if re.search("^    if: .*== 'tag'", job, re.M)} == {"release", "upload"}
+
+
+def test_of_several_tests_with_the_same_cases_one_runs_each() -> None:
+    names = [f"test_a.py::test_{k}[{case}]" for k in range(3) for case in range(101)]
+    chosen = sampling.part_of([*names, "test_b.py::test_0[few]"], 3)
+    assert sorted(name.partition("[")[2] for name in chosen) == sorted([*(f"{case}]" for case in range(101)), "few]"])
 
 
 def test_quick_loses_no_test_when_a_name_changes() -> None:

@@ -1,12 +1,17 @@
-"""Runs the examples as users do: as separate programs."""
+"""Runs the examples as users do: as separate programs, but in this process what they refuse at once."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OPTIONS = os.environ.get("EXAMPLES_OPTIONS", "").split()  # for all of them, such as --dynet-gpu
@@ -28,6 +33,22 @@ def run(script: str, *args: object, cwd: Path, stdin: str = "", prelude: str = "
         env={**os.environ, "PYTHONIOENCODING": "utf-8"},
         timeout=600,
     )
+
+
+def refused(script: str, *args: object, cwd: Path, stdin: str = "") -> str:
+    """What an example says that ends with exit code 1."""
+    before = sys.argv, sys.stdin, Path.cwd()
+    sys.argv, sys.stdin = [str(EXAMPLES / script), *map(str, args)], io.TextIOWrapper(io.BytesIO(stdin.encode()))
+    os.chdir(cwd)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+            with pytest.raises(SystemExit) as end:
+                runpy.run_path(sys.argv[0], run_name="__main__")
+    finally:
+        sys.argv, sys.stdin = before[:2]
+        os.chdir(before[2])
+    assert isinstance(end.value.code, str)  # which Python prints
+    return f"{said.getvalue()}{end.value.code}\n"
 
 
 def output(script: str, *args: object, cwd: Path) -> str:

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from programs import run
+from programs import refused, run
 
 pytest.importorskip("tqdm", reason="the examples need tqdm")
 
@@ -47,6 +47,5 @@ def test_same_losses_without_autobatch(treebank: Path, tmp_path: Path) -> None:
 
 
 def test_errors(tmp_path: Path) -> None:
-    done = run("transformer_tagger.py", "tag", "--model", tmp_path / "none", cwd=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.startswith("transformer_tagger.py: ")
+    said = refused("transformer_tagger.py", "tag", "--model", tmp_path / "none", cwd=tmp_path)
+    assert said.startswith("transformer_tagger.py: ")

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import EXAMPLES, numbers, output, run
+from programs import EXAMPLES, numbers, output, refused, run
 
 pytest.importorskip("tqdm", reason="the examples need tqdm")
 
@@ -118,7 +118,6 @@ def test_errors(arguments: list[str], message: str, tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("ten signs.", encoding="utf-8")
     (tmp_path / "bytes.txt").write_bytes(b"\xfd\xfe" * 10)
     (tmp_path / "bytes.txt.gz").write_bytes(b"\x1f\x8b\xfd" * 10)
-    done = run(*arguments, cwd=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"{arguments[0]}: ")
-    assert message in done.stderr
+    said = refused(*arguments, cwd=tmp_path)
+    assert said.startswith(f"{arguments[0]}: ")
+    assert message in said

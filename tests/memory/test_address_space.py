@@ -143,12 +143,12 @@ def fits(length: int) -> bool:
 
 
 def test_what_fits_in_a_fresh_process_fits_after_an_error(memory_left) -> None:
-    memory_left(16 * MIB)
-    low, high = 1, 10_000
+    memory_left(4 * MIB)
+    low, high = 1, 2_500
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
-    assert low > 1000
+    assert low > 250
     dy.renew_cg()
     with pytest.raises(MemoryError, match=r"left of the limit of .* renew_cg\(\)"):
         chain(10 * low, 1000).backward(full=True)

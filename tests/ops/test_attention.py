@@ -39,14 +39,14 @@ def gradients(xs, weights, **options):
     return y.npvalue(), [p.grad_as_array() for p in parameters]
 
 
-def slopes(xs, weights, **options):
-    """The same gradients by differences of the formula in float64."""
+def slopes(xs, weights, every=1, **options):
+    """The same gradients by differences of the formula in float64; NaN but for one in `every` elements."""
     wide, found = [x.astype(np.float64) for x in xs], []
     for i, x in enumerate(wide):
-        slope = np.zeros_like(x)
+        slope = np.full_like(x, np.nan)
         # Queries, and columns of a matrix of bias, have one column of the value each: a whole row is changed at once.
         by_column = i == 0 or (i == 3 and x.ndim == 2)
-        for at in range(len(x)) if by_column else np.ndindex(*x.shape):
+        for at in range(len(x)) if by_column else [*np.ndindex(*x.shape)][::every]:
             ends = []
             for step in (1e-6, -1e-6):
                 old = np.copy(x[at])
@@ -68,8 +68,9 @@ def test_blocks_of_queries(first: int | None, bias: tuple[int, ...] | None, wind
     (weights,) = arrays((2, 45), seed=1)
     value, found = gradients(xs, weights, **options)
     np.testing.assert_allclose(value, attention(*(x.astype(np.float64) for x in xs), **options), atol=2e-6)
-    for got, want in zip(found, slopes(xs, weights, **options)):
-        np.testing.assert_allclose(got, want, atol=2e-5)
+    for got, want in zip(found, slopes(xs, weights, every=5, **options)):
+        looked_at = ~np.isnan(want)
+        np.testing.assert_allclose(got[looked_at], want[looked_at], atol=2e-5)
 
 
 def test_blocks_of_keys() -> None:
