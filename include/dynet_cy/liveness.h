@@ -33,21 +33,6 @@ static inline char *dy_take_of(dy_hole *hole, size_t *n, size_t bytes) {
     return at;
 }
 
-/* Take `bytes` of the lowest of n holes that fits, or the end of the highest one; NULL if there is none. */
-static inline char *dy_take_outermost(dy_hole *hole, size_t *n, size_t bytes, int highest) {
-    size_t k = highest ? *n - 1 : 0;            /* below 0: beyond n */
-    while (k < *n && hole[k].bytes < bytes)
-        k += highest ? (size_t)-1 : 1;
-    if (k >= *n)
-        return NULL;
-    char *at = highest ? hole[k].at + hole[k].bytes - bytes : hole[k].at;
-    hole[k].at += highest ? 0 : bytes;
-    hole[k].bytes -= bytes;
-    if (!hole[k].bytes)
-        memmove(hole + k, hole + k + 1, (--*n - k) * sizeof(dy_hole));
-    return at;
-}
-
 /* The first of n holes at or after p; they are in order, and apart from each other. */
 static inline size_t dy_hole_from(const dy_hole *hole, size_t n, const char *p) {
     size_t low = 0;
@@ -92,9 +77,19 @@ static inline void *dy_take_hole(dy_array *holes, size_t bytes) {
 
 /* The same in the lowest hole that fits, or at the end of the highest one. */
 static inline void *dy_take_outermost_hole(dy_array *holes, size_t bytes, int highest) {
-    size_t n = dy_n_holes(holes);
-    char *at = dy_take_outermost((dy_hole *)holes->base, &n, bytes, highest);
-    holes->top = n * sizeof(dy_hole);
+    dy_hole *hole = (dy_hole *)holes->base;
+    size_t n = dy_n_holes(holes), k = highest ? n - 1 : 0;  /* below 0: beyond n */
+    while (k < n && hole[k].bytes < bytes)
+        k += highest ? (size_t)-1 : 1;
+    if (k >= n)
+        return NULL;
+    char *at = highest ? hole[k].at + hole[k].bytes - bytes : hole[k].at;
+    hole[k].at += highest ? 0 : bytes;
+    hole[k].bytes -= bytes;
+    if (!hole[k].bytes) {
+        memmove(hole + k, hole + k + 1, (n - 1 - k) * sizeof(dy_hole));
+        holes->top -= sizeof(dy_hole);
+    }
     return at;
 }
 
