@@ -19,12 +19,12 @@ MB = 2**20
 @pytest.fixture(autouse=True)
 def without_limit() -> Iterator[None]:
     """No limit, and what is assumed of passes at first, before each test of the module and after it."""
-    engine.tune("schedule.budget.percent_of_values", 150)
+    engine.tune("schedule.budget.percent", 107)
     dy.renew_cg()
     yield
     dy.renew_cg()
     config.set(mem=0)
-    engine.tune("schedule.budget.percent_of_values", 150)
+    engine.tune("schedule.budget.percent", 107)
 
 
 def limit(megabytes: float) -> None:

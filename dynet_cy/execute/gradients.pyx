@@ -38,17 +38,13 @@ from dynet_cy.kernels.product cimport weight_gradient
 from dynet_cy.memory.arena cimport arena_offset, arena_rewind, array_push, array_rewind, segment_of
 from dynet_cy.memory.storage cimport note_gradient
 from dynet_cy.ops.registry cimport UNCHANGED, Needs, Op, goes_over, op_at, reads, reads_result
-from dynet_cy.schedule.budget cimport MOST_COLUMNS, memory_left
+from dynet_cy.schedule.budget cimport ENOUGH_COLUMNS, LEAST_COLLECTED, MOST_COLUMNS, memory_left
 from dynet_cy.schedule.joining cimport BackwardPlan, Step, plan_backward
 from dynet_cy.schedule.transient cimport least_donated
 from dynet_cy.watch.instruments cimport bad_gradients, checking, note_call, profiling
 
 
-# A product with ENOUGH_COLUMNS columns gains nothing from more; smaller matrices than LEAST_SIZE stay in the
-# first-level cache.
 cdef enum:
-    ENOUGH_COLUMNS = 128
-    LEAST_SIZE = 1024
     COLLECTS = 2                    # within a limit: factors take this part of what is left, or less
 
 cdef const Op* ops = op_at(0)                   # all ops; the table never moves
@@ -339,7 +335,7 @@ cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil:
     """Copy the factors, side by side; 0 if that gains nothing or there is no memory."""
     cdef Collected* c
     cdef Factors* x
-    if f.rows * f.cols < LEAST_SIZE:
+    if f.rows * f.cols < LEAST_COLLECTED:
         return 0
     if f.n >= min(<size_t>ENOUGH_COLUMNS, w.collecting.columns):
         return w.collecting.background != NULL and lasts(w, f.left) and lasts(w, f.right) and multiply_later(w, p, f)
@@ -412,7 +408,7 @@ cdef Collected* sums_of(Walk* w, Param* p) noexcept nogil:
     cdef float* numbers
     if c != NULL and c.p == p:                  # the common case: the same parameter as last time
         return c
-    if p.size >= LEAST_SIZE or checking:        # checks must see each contribution at the node that made it
+    if p.size >= LEAST_COLLECTED or checking:        # checks must see each contribution at the node that made it
         return NULL
     c = collected_of(w, p)
     if c == NULL:

@@ -21,7 +21,7 @@ from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.index cimport locate, located, located_refusal, refused, refused_element
 from dynet_cy.ops.registry cimport CPU, LIST, SHARE, UNCHANGED, Needs, Op, op_at, rule_of
-from dynet_cy.schedule.budget cimport is_limited
+from dynet_cy.schedule.budget cimport LEAST_AGAIN, is_limited
 from dynet_cy.schedule.plan cimport argument_of, end_of_run, fetch, fetch_from, may_be_value, view_at
 from dynet_cy.schedule.transient cimport small_too
 from dynet_cy.schedule.verify cimport verify
@@ -490,9 +490,6 @@ PARTIAL = ("Gradients of parameters hold a part of this backward, beside what th
 
 most_along = MOST_ALONG
 add_tunable("execute.walk.most_along", <Number*>&most_along)
-
-cdef enum:
-    LEAST_AGAIN = 1 << 15           # bytes of the copies of a call; fewer stay until the graph is renewed
 
 cdef const Op* ops = op_at(0)                   # all ops; the table never moves
 

@@ -1129,7 +1129,7 @@ cdef int go_forward_within(Graph* g, const uint32_t* targets, uint32_t n) except
             first = first or error
             if g.forward_only and part_batches(g):
                 continue
-            if not may_save(g) or not save_more(g, False):
+            if not may_save(g) or not save_more(g):
                 g.assumed = before
                 # What a device has left becomes the limit of the graph, so later errors do not speak of the device.
                 raise (first if g.device or g.multi_device else error) from None
@@ -2439,7 +2439,7 @@ cdef int go_backward_within(ComputationGraph graph, uint32_t index, bint full) e
         except MemoryError as error:
             # Gradients that were changed cannot be computed again, nor values of parameters that have changed.
             if (getattr(error, "partial", False) or not may_save(g) or graph.requests is not None
-                    or graph.values_changed() or not save_more(g, True)):
+                    or graph.values_changed() or not save_more(g)):
                 g.assumed = before
                 raise
             release_values(g)

@@ -143,8 +143,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Changes before
 
     ctypedef struct Assumed "dy_assumed":
-        double values
-        double gradients
+        double margin
         uint32_t columns
         uint8_t kept
         uint8_t divides

@@ -1,10 +1,11 @@
-"""Memory of passes under a limit: how much they may take, and estimates of how much they will take."""
+"""Memory of passes under a limit: how much they may take, and how much their calls will take."""
 
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.structs cimport Batch, Graph, nodes_of, order_of
 from dynet_cy.memory.arena cimport ALIGN
+from dynet_cy.schedule.facts cimport PlanFacts
 
 
 cdef inline bint is_limited(const Graph* g) noexcept nogil:
@@ -32,11 +33,28 @@ cdef enum:
     MOST_COLUMNS = 256
 
 cdef double memory_to_plan(Graph* g) noexcept nogil
-# The bytes of values that the next pass may keep if `left` bytes are left, so that backward fits too, whose gradients
-# take so many bytes at a time; 0: all of `bytes`, those of its plan.
-cdef size_t most_values(const Graph* g, double left, size_t bytes, size_t gradients) noexcept nogil
-# How many bytes more the graph would have to take to keep values of `bytes`, not of the `most` that it may keep.
-cdef size_t bytes_missing(const Graph* g, size_t bytes, size_t most) noexcept nogil
+# What a plan may take of the bytes that are left, with a margin for what is not known of it; SIZE_MAX: there is no limit.
+cdef size_t bytes_to_use(const Graph* g, double left) noexcept nogil
+
+# Bytes of the copies of a call that backward makes again; fewer stay until the graph is renewed.
+cdef enum:
+    LEAST_AGAIN = 1 << 15
+
+# About the bytes of working memory that the call of a planned batch keeps for its backward: what it saves, lists of
+# arguments, and copies of them, if they are small. `copies` is set to the bytes that the other copies take while it runs.
+cdef size_t bytes_of_call(const PlanFacts* facts, const Batch* batch, size_t* copies) noexcept nogil
+
+# The factors of a weight's gradient are collected if it has LEAST_COLLECTED elements, since a smaller matrix stays in the
+# first-level cache, and from products of fewer columns than ENOUGH_COLUMNS, since more gain nothing.
+cdef enum:
+    LEAST_COLLECTED = 1024
+    ENOUGH_COLUMNS = 128
+
+# The bytes that they take, of all products of the planned batches.
+cdef size_t bytes_of_factors(const PlanFacts* facts) noexcept nogil
+# Let factors that take some bytes have fewer columns, so that they take no more than `most`, if they can; returns what
+# they take then.
+cdef size_t limit_factors(Graph* g, size_t bytes, double most) noexcept nogil
 
 # In `assumed.kept`: what the last plan keeps.
 cdef enum:
@@ -46,5 +64,5 @@ cdef enum:
 
 # At a renewal: assume the same of all graphs.
 cdef void assume_at_first(Graph* g) noexcept nogil
-# After a shortage, forward or backward: let the next plans keep less; False if that is not possible.
-cdef bint save_more(Graph* g, bint backward) noexcept nogil
+# After a shortage: let the next plans keep less; False if that is not possible.
+cdef bint save_more(Graph* g) noexcept nogil

@@ -1,26 +1,30 @@
-"""Memory of passes under a limit: how much they may take, and estimates of how much they will take.
+"""Memory of passes under a limit: how much they may take, and how much their calls will take.
 
-The plan of a pass says how many bytes its values have, and how many their gradients will take at a time, but not how
-many saved values and gathered arguments will take. Values are assumed to take a multiple of their bytes with these, and
-gradients another multiple of theirs, since some stay longer as factors of weights' gradients. If a pass runs out of
-memory all the same, that of values grows, in backward that of gradients, and the pass is planned and run again, with
-fewer values that are kept (schedule/dropping). Each graph begins with the same multiples: what a graph adds up, and in
-which order, does not depend on what the process has done before.
+The plan of a pass says how many bytes its values and their gradients take at a time (schedule/dropping). What calls keep
+for their backward, and the factors of weights' gradients, is found here, from shapes. What remains is not known before
+a pass runs, such as how memory falls into pieces, so a margin is left for it. If a pass runs out of memory all the same,
+the margin grows, and the pass is planned and run again, with fewer values that are kept. Each graph begins with the
+same margin: what a graph adds up, and in which order, does not depend on what the process has done before.
 """
 
 from libc.math cimport INFINITY
-from libc.stdint cimport uint32_t
+from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t
+from libc.string cimport memset
 
 from dynet_cy.core.engine cimport add_tunable
+from dynet_cy.core.tensor cimport Attr, Call, Tensor, cols_of
 from dynet_cy.core.threads cimport RELAXED, Number, atomic_load
-from dynet_cy.graph.structs cimport GRAPH_ARENAS, SHARED, Assumed, end_of_room, nodes_of, state_of
-from dynet_cy.memory.arena cimport Arena, Memory
+from dynet_cy.graph.structs cimport (
+    COLUMNS, EACH, FLATTENED, GRAPH_ARENAS, SHARED, STACKED, Assumed, Laid, Node, args_of, end_of_room, state_of,
+)
+from dynet_cy.memory.arena cimport Arena, Memory, arena_alloc, arena_rewind
 from dynet_cy.memory.storage cimport Param
+from dynet_cy.ops.registry cimport CPU, GPU, LIST, Needs, Op, goes_over, op_at, rule_of
+from dynet_cy.schedule.facts cimport argument, is_copied
 
-# The multiples at first.
-cdef Number percent_of_values = 150
-cdef double of_gradients = 1.25
-add_tunable("schedule.budget.percent_of_values", &percent_of_values)
+# What passes are assumed to take at first, of what is known of them.
+cdef Number percent = 107
+add_tunable("schedule.budget.percent", &percent)
 
 cdef double GROWTH = 1.25
 cdef double MOST = 40
@@ -31,9 +35,9 @@ cdef double SHARE_PACKED = 0.5
 
 cdef enum:
     LEAST_PACKED = 8192             # elements of matrices that products pack
-    LEAST_COLLECTED = 1024          # elements of matrices whose factors are collected
     LEAST_COLUMNS = 32              # of factors: fewer gain little
     SHARE_COLLECTED = 2             # of what is left: factors of all matrices take no more
+    FEW = 8                         # arguments
 
 
 cdef size_t unused_bytes(const Arena* a, size_t top) noexcept nogil:
@@ -77,38 +81,38 @@ cdef double memory_left(const Graph* g) noexcept nogil:
 
 cdef double memory_to_plan(Graph* g) noexcept nogil:
     cdef double left = memory_left(g) + g.room.bytes    # what stays of earlier passes goes if memory is short
-    cdef size_t of_column
-    cdef uint32_t columns = MOST_COLUMNS
+    g.assumed.columns = MOST_COLUMNS
     if left != INFINITY and not g.device:
-        of_column = bytes_of_column(g)
-        while columns > LEAST_COLUMNS and columns * of_column * SHARE_COLLECTED > left:
-            columns //= 2
-    g.assumed.columns = columns
+        limit_factors(g, bytes_of_column(g) * MOST_COLUMNS, left / SHARE_COLLECTED)
     return left
+
+
+cdef size_t limit_factors(Graph* g, size_t bytes, double most) noexcept nogil:
+    while g.assumed.columns > LEAST_COLUMNS and bytes > most:
+        g.assumed.columns //= 2
+        bytes //= 2
+    return bytes
 
 
 cdef size_t bytes_of_column(const Graph* g) noexcept nogil:
     """The bytes of one column of the factors of all weights' gradients."""
-    cdef const Param* p
     cdef size_t n = 0
     cdef uint32_t i
     for i in range(g.n_nodes):
-        if state_of(g)[i] & SHARED:
-            p = <const Param*>nodes_of(g)[i].object
-            if p.size >= LEAST_COLLECTED and p.dim.nd == 2 and p.updated:
-                n += (p.dim.d[0] + p.dim.d[1]) * sizeof(float)
+        n += bytes_of_its_column(g, i)
     return n
 
 
-cdef size_t most_values(const Graph* g, double left, size_t bytes, size_t gradients) noexcept nogil:
-    cdef double most = (left - gradients * g.assumed.gradients) / g.assumed.values
-    if most >= bytes:
+cdef inline size_t bytes_of_its_column(const Graph* g, uint32_t node) noexcept nogil:
+    """The bytes of one column of the factors of a weight's gradient; 0: it has no factors, or is no weight."""
+    cdef const Param* p = <const Param*>nodes_of(g)[node].object
+    if not state_of(g)[node] & SHARED or p.size < LEAST_COLLECTED or p.dim.nd != 2 or not p.updated:
         return 0
-    return <size_t>most if most > 1 else 1
+    return (p.dim.d[0] + p.dim.d[1]) * sizeof(float)
 
 
-cdef size_t bytes_missing(const Graph* g, size_t bytes, size_t most) noexcept nogil:
-    return <size_t>((bytes - most) * g.assumed.values)
+cdef size_t bytes_to_use(const Graph* g, double left) noexcept nogil:
+    return SIZE_MAX if left == INFINITY else <size_t>max(left / g.assumed.margin, 1)
 
 
 cdef size_t bytes_to_pack(const Graph* g) noexcept nogil:
@@ -128,18 +132,119 @@ cdef size_t bytes_to_pack(const Graph* g) noexcept nogil:
 
 
 cdef void assume_at_first(Graph* g) noexcept nogil:
-    g.assumed = Assumed(percent_of_values / 100.0, of_gradients, MOST_COLUMNS, ENOUGH, False)
+    g.assumed = Assumed(percent / 100.0, MOST_COLUMNS, ENOUGH, False)
 
 
-cdef bint save_more(Graph* g, bint backward) noexcept nogil:
+cdef bint save_more(Graph* g) noexcept nogil:
     """Keep less by the next plans, then as little as they can, then divide them, then into more and more parts."""
     cdef int kept = g.assumed.kept
-    cdef double* multiple = &g.assumed.gradients if backward else &g.assumed.values
     g.assumed.kept = ENOUGH                     # the next pass may fail before it is planned
     if kept == LEAST_UNDIVIDED and not g.assumed.divides:
         g.assumed.divides = True
         return True
-    if kept == LEAST or multiple[0] > MOST:
+    if kept == LEAST or g.assumed.margin > MOST:
         return False
-    multiple[0] *= GROWTH
+    g.assumed.margin *= GROWTH
     return True
+
+
+# ---- calls -----------------------------------------------------------------------------
+
+cdef size_t bytes_of_call(const PlanFacts* facts, const Batch* batch, size_t* copies) noexcept nogil:
+    cdef const Graph* g = facts.g
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef const Node* x = &nodes_of(g)[ids[0]]
+    cdef const Op* op = op_at(x.op)
+    cdef bint on_device = g.device or g.multi_device
+    cdef const Needs* needs = &op.needs[GPU if on_device else CPU]
+    cdef uint32_t i, j, bd = 0
+    cdef size_t kept = 0, copied, all_copied = 0
+    copies[0] = 0
+    if on_device and needs.factors != NULL:     # they stay where they are until they are multiplied
+        kept += bytes_of(g, batch)
+    if batch.count == 1 or batch.form == EACH:
+        for j in range(batch.count if needs.saved != NULL else 0):
+            kept += bytes_saved(g, needs, ids[j], nodes_of(g)[ids[j]].dim.bd) + sizeof(float*)
+        return kept
+    if batch.form != STACKED and batch.form != FLATTENED and batch.form != COLUMNS:
+        return kept
+    for j in range(batch.count):
+        bd += nodes_of(g)[ids[j]].dim.bd
+    kept += x.nargs * sizeof(Laid) + bd * x.item_count * sizeof(uint32_t)
+    kept += bytes_saved(g, needs, ids[0], bd) if needs.saved != NULL else 0
+    for i in range(x.nargs):
+        if rule_of(op, i) == LIST and batch.form != COLUMNS:
+            kept += bd * sizeof(float*)
+        elif is_copied(facts, batch, op, i, SIZE_MAX):
+            copied = 0
+            for j in range(batch.count):
+                copied += total_of(&nodes_of(g)[argument(g, batch, j, i)].dim) * sizeof(float)
+            all_copied += copied
+            copies[0] += copied if goes_over(op, i) else 2 * copied     # with the gradients
+    if on_device or needs.saved != NULL or all_copied < LEAST_AGAIN:
+        copies[0] -= all_copied
+        kept += all_copied
+    return kept
+
+
+cdef size_t bytes_saved(const Graph* g, const Needs* needs, uint32_t node, uint32_t bd) noexcept nogil:
+    """The bytes that one call for nodes like this one saves, with `bd` batch elements in all."""
+    cdef Node* x = &nodes_of(g)[node]
+    cdef const Node* a
+    cdef Tensor[FEW] args
+    cdef Call c
+    cdef uint32_t i
+    if x.nargs > FEW:                           # gates of many inputs: their noise
+        return total_of(&x.dim) * sizeof(float)
+    memset(&c, 0, sizeof(Call))
+    memset(args, 0, sizeof(args))
+    for i in range(x.nargs):
+        a = &nodes_of(g)[args_of(g, x)[i]]
+        args[i].dim = a.dim
+        if a.dim.bd == x.dim.bd and not state_of(g)[args_of(g, x)[i]] & SHARED:
+            args[i].dim.bd = bd
+    c.n = x.nargs
+    c.x = args
+    c.y.dim = x.dim
+    c.y.dim.bd = bd
+    c.attrs = x.attrs
+    c.object = x.object
+    return needs.saved(&c) * sizeof(float)
+
+
+cdef size_t bytes_of_factors(const PlanFacts* facts) noexcept nogil:
+    cdef Graph* g = facts.g
+    cdef size_t top = g.scratch.top, n = 0
+    cdef uint8_t* seen
+    cdef const Node* x
+    cdef const Op* op
+    cdef uint32_t b, i, arg
+    if g.device or g.multi_device:              # see `bytes_of_call`
+        return 0
+    seen = <uint8_t*>arena_alloc(&g.scratch, g.n_nodes)
+    if seen == NULL:
+        return bytes_of_column(g) * g.assumed.columns
+    memset(seen, 0, g.n_nodes)
+    for b in range(facts.n_batches):
+        x = &nodes_of(g)[order_of(g)[facts.batches[b].first]]
+        op = op_at(x.op)
+        if op.needs[CPU].factors == NULL or columns_of(g, &facts.batches[b]) >= min(<uint32_t>ENOUGH_COLUMNS, g.assumed.columns):
+            continue
+        for i in range(x.nargs):
+            arg = args_of(g, x)[i]
+            if not seen[arg]:
+                seen[arg] = True
+                n += bytes_of_its_column(g, arg)
+    arena_rewind(&g.scratch, top)
+    return n * g.assumed.columns
+
+
+cdef size_t columns_of(const Graph* g, const Batch* batch) noexcept nogil:
+    """How many columns the product of a batch has, or of its first node if each has a call."""
+    cdef const Node* x
+    cdef size_t n = 0
+    cdef uint32_t j, nodes = 1 if batch.form == EACH else batch.count
+    for j in range(nodes):
+        x = &nodes_of(g)[order_of(g)[batch.first + j]]
+        n += cols_of(&x.dim) * x.dim.bd
+    return n

@@ -8,14 +8,14 @@ its memory takes 1.20 times the time, and within a quarter twice the memory.
 """
 
 from libc.math cimport sqrt
-from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport qsort
 from libc.string cimport memset
 
-from dynet_cy.graph.structs cimport ONE, Batch, Graph, Node, Stretch, args_of, batches_of, held_of, nodes_of, order_of
+from dynet_cy.graph.structs cimport ONE, Batch, Graph, Node, Stretch, args_of, batches_of, held_of, nodes_of
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind, array_push, array_rewind
-from dynet_cy.schedule.budget cimport bytes_missing, bytes_of, most_values
-from dynet_cy.schedule.facts cimport NONE
+from dynet_cy.schedule.budget cimport bytes_of, bytes_of_factors
+from dynet_cy.schedule.facts cimport NONE, PlanFacts
 
 cdef enum:
     MOST_OF_NODE = 1024             # bytes on average: for longer ones a search pays
@@ -31,7 +31,7 @@ cdef struct Chain:
     Link* links                     # by position in the plan, and one more
     uint32_t n
     size_t usual                    # the average of `across`
-    size_t gradients                # bytes that they take at a time
+    size_t gradients                # bytes that they take at a time, with the factors of those of weights
     size_t held                     # bytes of what may be dropped although the program refers to it
 
 # A stretch that may be dropped.
@@ -42,42 +42,42 @@ cdef struct Piece:
     bint drops
 
 
-cdef Ruled plan_chain(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, double left,
+cdef Ruled plan_chain(const PlanFacts* facts, const uint32_t* targets, uint32_t n, size_t most,
                       size_t bytes) noexcept nogil:
+    cdef Graph* g = facts.g
     cdef size_t top = g.scratch.top
     cdef Ruled found = SEARCHED
     cdef Chain c
     # Fewer bytes than 2^31: so sums are below 2^32.
-    if (g.device == 0 and not g.multi_device and LEAST_OF_CHAIN <= bytes < <size_t>1 << 31
-            and bytes <= MOST_OF_NODE * <size_t>n_batches and open_chain(&c, g, n_batches, targets, n)):
-        found = plan_pieces(&c, g, left, bytes)
+    if (g.device == 0 and not g.multi_device and facts.batch == NULL and LEAST_OF_CHAIN <= bytes < <size_t>1 << 31
+            and bytes <= MOST_OF_NODE * <size_t>facts.n_batches and open_chain(&c, facts, targets, n)):
+        found = plan_pieces(&c, g, most, bytes)
     arena_rewind(&g.scratch, top)
     return found
 
 
-cdef bint open_chain(Chain* c, Graph* g, uint32_t n, const uint32_t* targets, uint32_t n_targets) noexcept nogil:
-    """Find who reads each node, and what is read across each; False: the plan is no chain, or there is no memory."""
-    cdef const Batch* batches = batches_of(g) + g.n_batches
-    cdef const uint32_t* order = order_of(g) + batches[0].first
-    cdef const Node* nodes = nodes_of(g) + order[0]
-    cdef const uint8_t* held = held_of(g) + order[0]
+cdef bint open_chain(Chain* c, const PlanFacts* facts, const uint32_t* targets, uint32_t n_targets) noexcept nogil:
+    """Find who reads each node, and what is read across each; False: some are views, or there is no memory."""
+    cdef Graph* g = facts.g
+    cdef const Node* nodes = nodes_of(g) + facts.lowest
+    cdef const uint8_t* held = held_of(g) + facts.lowest
     cdef const uint32_t* args
     cdef size_t stays = 0
-    cdef uint32_t i, k, at
+    cdef uint32_t n = facts.n_batches, i, k, at
     c.n = n
     c.held = 0
     c.links = <Link*>arena_alloc(&g.scratch, (n + <size_t>1) * sizeof(Link))
     if c.links == NULL:
         return False
     for i in range(n):
-        if batches[i].form != ONE or batches[i].count != 1 or order[i] != order[0] + i:
+        if facts.batches[i].form != ONE:
             return False
-        c.links[i].bytes = <uint32_t>bytes_of(g, &batches[i])
+        c.links[i].bytes = <uint32_t>bytes_of(g, &facts.batches[i])
         c.links[i].last = i
         c.links[i].across = 0
         args = args_of(g, &nodes[i])
         for k in range(nodes[i].nargs):
-            at = args[k] - order[0]                 # unsigned: a lower number is beyond the chain
+            at = args[k] - facts.lowest             # unsigned: a lower number is beyond the chain
             if at < n:
                 c.links[at].last = i
         if held[i] and nodes[i].nargs:              # its gradient stays
@@ -85,12 +85,12 @@ cdef bint open_chain(Chain* c, Graph* g, uint32_t n, const uint32_t* targets, ui
             c.held += c.links[i].bytes
     c.links[n].across = 0
     for i in range(n_targets):
-        at = targets[i] - order[0]
+        at = targets[i] - facts.lowest
         if at < n and c.links[at].last != NONE:
             c.links[at].last = NONE
             c.held -= c.links[at].bytes if held[at] and nodes[at].nargs else 0
     measure_across(c)
-    c.gradients += stays
+    c.gradients += stays + bytes_of_factors(facts)
     return True
 
 
@@ -113,16 +113,15 @@ cdef void measure_across(Chain* c) noexcept nogil:
     c.usual = sum // c.n + 1
 
 
-cdef Ruled plan_pieces(Chain* c, Graph* g, double left, size_t bytes) noexcept nogil:
+cdef Ruled plan_pieces(Chain* c, Graph* g, size_t most, size_t bytes) noexcept nogil:
     """Divide a chain, and have as many of its parts dropped as memory needs."""
-    cdef size_t most = most_values(g, left, bytes, c.gradients), taken
+    cdef size_t all = bytes + c.gradients, taken
     cdef Piece* pieces
     cdef uint32_t n
-    if most == 0:
+    if all <= most:
         return FITTING
-    g.missing = max(g.missing, bytes_missing(g, bytes, most))
-    # What the program refers to may be asked for, so as much is left free.
-    most = max(most_values(g, left - c.held, SIZE_MAX, c.gradients), <size_t>1)
+    g.missing = max(g.missing, all - most)
+    most -= min(most - 1, c.held)               # what the program refers to may be asked for
     pieces = cut(c, g, bytes, &n, &taken)
     if pieces == NULL or taken > most:
         return SEARCHED
@@ -135,7 +134,7 @@ cdef Piece* cut(const Chain* c, Graph* g, size_t bytes, uint32_t* n, size_t* tak
 
     Args:
         n: set to the number of pieces.
-        taken: set to the bytes that values take if all of them are dropped.
+        taken: set to the bytes that the chain takes if all of them are dropped.
     """
     cdef size_t most = <size_t>(bytes / sqrt(<double>bytes / c.usual)), kept = 0, largest = 0
     cdef Piece* pieces = <Piece*>arena_alloc(&g.scratch, (bytes // (most // 2) + 1) * sizeof(Piece))
@@ -156,7 +155,7 @@ cdef Piece* cut(const Chain* c, Graph* g, size_t bytes, uint32_t* n, size_t* tak
             else:
                 kept += c.links[i].bytes
         largest = max(largest, room_of(x))
-    taken[0] = kept + largest
+    taken[0] = kept + largest + c.gradients
     return pieces
 
 

@@ -27,7 +27,8 @@ from dynet_cy.graph.structs cimport (
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_rewind
 from dynet_cy.ops.registry cimport CPU, PRODUCT, SHARE, Op, op_at, rule_of
 from dynet_cy.schedule.budget cimport (
-    ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_missing, bytes_of, memory_to_plan, most_values,
+    ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_of, bytes_of_call, bytes_of_factors, bytes_to_use, limit_factors,
+    memory_to_plan,
 )
 from dynet_cy.schedule.chains cimport SEARCHED, append_stretch, plan_chain
 from dynet_cy.schedule.dividing cimport Undivided, divide, keep_undivided
@@ -45,6 +46,14 @@ cdef enum:
     LEAST_OF_NODE = 1024            # bytes
     LARGE = 4                       # a batch is large that has more bytes than the largest one divided by this
     MOST_DIVIDED = 64               # parts that do not depend on each other
+    SHARE_OF_FACTORS = 16           # of what is left: where values are dropped, factors of weights take no more
+    SURE = 6                        # a plan fits whose values take no more than this part of the memory
+
+# What a batch takes besides its values, in bytes.
+cdef struct Besides:
+    size_t gradients                # all that are there while it runs backward
+    size_t call                     # what its call keeps for that
+    size_t copies                   # of its arguments, while it runs
 
 # What the plan of stretches needs to know, in the scratch arena.
 cdef struct Search:
@@ -61,6 +70,7 @@ cdef struct Search:
     uint32_t* within                # by batch: the innermost stretch of it, or NONE
     uint32_t deepest                # depth of the regions of planned nodes
     size_t* bytes                   # by batch
+    Besides* besides                # by batch, within a limit
     uint32_t* reads                 # by batch: where the batches that it reads begin in `read`, and their end
     uint32_t* read
     uint32_t* last                  # by batch: the last batch that reads it; NONE: the program does
@@ -68,6 +78,8 @@ cdef struct Search:
     size_t usual                    # its average
     size_t held                     # bytes of what may be dropped although the program refers to it
     size_t gradients                # bytes that gradients take at a time
+    size_t calls                    # bytes that all calls keep
+    size_t factors                  # bytes of the collected factors of weights' gradients
     bint is_chain                   # all batches have one small node: a search takes longer than they do
     size_t most_along               # of transient values; 0: there are none
     uint8_t* kept                   # by batch: whether its values are not transient, wherever stretches are
@@ -82,6 +94,17 @@ cdef struct Choice:
     size_t bytes                    # that it frees
     double cost                     # about how long it takes to compute it again, in multiplications
     bint drops
+
+# What backward over a stretch takes.
+cdef struct Passage:
+    size_t bytes                    # of the values, the gradients and what calls keep
+    size_t calls                    # of what calls keep: this stays from forward on if nothing of the stretch is dropped
+    uint32_t n_dropped              # choices
+
+# The most that a plan takes at a time.
+cdef struct Peak:
+    size_t kept                     # bytes of values that are kept, and of what calls keep outside stretches
+    size_t forward, backward        # bytes besides
 
 
 cdef bint plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
@@ -108,34 +131,38 @@ cdef void find_plan(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint
         kept: set to whether the values of each batch outside stretches are not transient, in the scratch arena; NULL:
             none is.
     """
-    cdef size_t bytes = 0, most, missing = 0
     cdef double left = memory_to_plan(g)
+    cdef size_t bytes = 0, most = bytes_to_use(g, left), missing = 0
     cdef Search s
     memset(&s, 0, sizeof(Search))
     s.g = g
-    s.limited = left != INFINITY
+    s.limited = most != SIZE_MAX
     s.most_along = most_along
     s.before = n_stretches(g)
     begin_search(&s, n_batches[0])
     g.assumed.kept = ENOUGH
     if s.limited:
         bytes = bytes_of_plan(&s)
-    most = most_values(g, left, bytes, bytes)      # gradients take no more at a time
-    if (most and g.regions.top == 0 and most_along == 0
-            and plan_chain(g, n_batches[0], targets, n, left, bytes) != SEARCHED):
+        s.limited = bytes > most // SURE
+    if not (g.regions.top or s.limited) or not open_facts(&s.facts, g, s.begin, n_batches[0]):
         return
-    if not (g.regions.top or most) or not open_search(&s, targets, n):
+    if (s.limited and g.regions.top == 0 and most_along == 0
+            and plan_chain(&s.facts, targets, n, most, bytes) != SEARCHED or not open_search(&s, targets, n)):
         return
-    most = most_values(g, left, bytes, s.gradients)
-    if most:
-        g.missing = max(g.missing, bytes_missing(g, bytes, most))
-        drop_enough(&s, left, &missing)
+    bytes = bytes_at_a_time(&s) if s.limited else 0
+    if bytes > most:                            # to compute values again takes longer than products of fewer columns
+        s.factors = limit_factors(g, s.factors, left / SHARE_OF_FACTORS)
+        bytes = bytes_at_a_time(&s)
+    if bytes > most:
+        g.missing = max(g.missing, bytes - most)
+        missing = bytes
+        drop_enough(&s, most, &missing)
     else:
         drop_regions(&s)
-    if missing and not g.assumed.divides:       # it may fit all the same, and batches of fewer nodes take longer
+    if missing and missing <= left and not g.assumed.divides:   # it may fit, and batches of fewer nodes take longer
         g.assumed.kept = LEAST_UNDIVIDED
     elif missing:
-        drop_divided(&s, left, missing, n_batches, targets, n)
+        drop_divided(&s, most, missing, n_batches, targets, n)
     if n_stretches(g) > s.before:
         keep_inside(&s)
         read_through_views(&s)
@@ -144,19 +171,17 @@ cdef void find_plan(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint
 
 cdef bint fits(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t bytes,
                size_t at_a_time) noexcept nogil:
-    cdef size_t top = g.scratch.top
-    cdef double left = memory_to_plan(g)
+    cdef size_t top = g.scratch.top, most = bytes_to_use(g, memory_to_plan(g))
     cdef Search s
     cdef bint found
-    if left == INFINITY:
-        return True
-    if most_values(g, left, bytes, at_a_time):     # whatever gradients take besides
-        return False
+    if most == SIZE_MAX or bytes + at_a_time > most:        # whatever gradients take besides
+        return most == SIZE_MAX
     memset(&s, 0, sizeof(Search))
     s.g = g
     s.limited = True
     begin_search(&s, n_batches)
-    found = open_search(&s, targets, n) and most_values(g, left, bytes, max(s.gradients, at_a_time)) == 0
+    found = open_facts(&s.facts, g, s.begin, n_batches) and open_search(&s, targets, n)
+    found = found and bytes + s.calls + max(s.gradients + s.factors, at_a_time) <= most
     arena_rewind(&g.scratch, top)
     return found
 
@@ -174,15 +199,16 @@ cdef size_t bytes_of_plan(const Search* s) noexcept nogil:
     return n
 
 
-cdef void measure_gradients(Search* s) noexcept nogil:
-    """Find the bytes that gradients take at a time: those of a batch from the backward of its last reader to its own.
+cdef void measure(Search* s) noexcept nogil:
+    """Find what batches take besides their values.
 
-    Gradients of nodes that the program can ask for stay.  What it refers to and may be dropped is found along the way.
+    The gradients of a batch are there from the backward of its last reader to its own.  Those of nodes that the program
+    can ask for stay.  What it refers to and may be dropped is found along the way.
     """
     cdef size_t now = 0, most = 0, stay = 0
     cdef uint32_t b, last, n = s.end - s.begin
     memset(s.across, 0, (n + <size_t>1) * sizeof(size_t))
-    s.held = 0
+    s.held = s.calls = 0
     for b in range(n):
         last = s.last[b] - s.begin if s.last[b] != NONE else b
         if is_held(s, s.begin + b):
@@ -195,7 +221,11 @@ cdef void measure_gradients(Search* s) noexcept nogil:
     for b in range(n):
         now += s.across[b]
         most = max(most, now)
+        s.besides[b].gradients = now + stay
+        s.besides[b].call = bytes_of_call(&s.facts, &batches_of(s.g)[s.begin + b], &s.besides[b].copies)
+        s.calls += s.besides[b].call
     s.gradients = most + stay
+    s.factors = bytes_of_factors(&s.facts)      # of as many columns as are planned by now
 
 
 cdef bint is_held(const Search* s, uint32_t b) noexcept nogil:
@@ -232,48 +262,49 @@ cdef void undo(Search* s) noexcept nogil:
         batches_of(s.g)[b].level = 0
 
 
-cdef void drop_enough(Search* s, double left, size_t* kept) noexcept nogil:
-    """Plan as many stretches as needed so that backward fits into what is left: those that take least time again for
-    what they free.
+cdef void drop_enough(Search* s, size_t most, size_t* taken) noexcept nogil:
+    """Plan as many stretches as needed so that the plan takes no more than `most` bytes: those that take least time
+    again for what they free.
 
     If stretches of all batches do not suffice, there are stretches within them, and so on: each depth takes one more
     forward pass.  With one depth only, a CNN within a quarter of its memory takes twice the time, since it is divided.
 
     Args:
-        kept: set to the bytes of values that are kept at a time, if that is still too much; else to 0.
+        taken: the bytes that it takes without any; set to those that it takes with them, if these are still too many,
+            else to 0.
     """
-    cdef size_t bytes, most
-    cdef uint32_t depth, best = 1
+    cdef size_t bytes
+    cdef uint32_t depth, best = 0
     cdef bint found
-    # What the program refers to may be asked for, so as much is left free.
-    most = max(most_values(s.g, left - s.held, SIZE_MAX, s.gradients), <size_t>1)
-    kept[0] = SIZE_MAX
+    most -= min(most - 1, s.held)               # what the program refers to may be asked for
     for depth in range(1, MOST_DEPTH + 1):
         found = drop_all(s, depth)
         bytes = bytes_at_a_time(s)
         if found and bytes <= most:
-            kept[0] = 0
+            taken[0] = 0
             if depth == 1:
-                drop_quickest(s, most, bytes)
+                drop_quickest(s, most)
             return
-        if bytes < kept[0]:
-            kept[0] = bytes
+        if bytes < taken[0]:
+            taken[0] = bytes
             best = depth
         elif depth > 1:
             break                               # going deeper gains nothing more
     s.g.assumed.kept = LEAST
-    drop_all(s, best)
+    if best:
+        drop_all(s, best)
+    else:
+        undo(s)
 
 
-cdef void drop_quickest(Search* s, size_t most, size_t bytes) noexcept nogil:
+cdef void drop_quickest(Search* s, size_t most) noexcept nogil:
     """Keep the stretches that take the longest time again for the bytes that they free; all of them are of depth 1.
 
     Shorter stretches need a smaller room, so that fewer of them may suffice: these are tried too.  Without this choice,
     sequence to sequence within a half of its memory takes 1.19 times the time.
 
     Args:
-        most: the bytes that values may take.
-        bytes: those that they take with all stretches, which is not more.
+        most: the bytes that the plan may take, which are enough if all stretches are dropped.
     """
     cdef size_t top = s.g.scratch.top, largest = largest_stretch(s)
     cdef uint32_t halvings, best = 0
@@ -283,7 +314,7 @@ cdef void drop_quickest(Search* s, size_t most, size_t bytes) noexcept nogil:
     cdef Choice* choices
     if one_by_one:
         note_costs(s)
-    choices = choose(s, one_by_one, most - bytes, &least, &n)
+    choices = choose(s, one_by_one, most, &least, &n)
     if choices == NULL or not one_by_one:
         if choices != NULL:
             drop_chosen(s, choices, n)
@@ -293,10 +324,9 @@ cdef void drop_quickest(Search* s, size_t most, size_t bytes) noexcept nogil:
     for halvings in range(1, HALVINGS + 1):
         s.largest = largest >> halvings
         drop_all(s, 1)
-        bytes = bytes_at_a_time(s)
-        if bytes > most:
+        if bytes_at_a_time(s) > most:
             break
-        choices = choose(s, one_by_one, most - bytes, &cost, &n)
+        choices = choose(s, one_by_one, most, &cost, &n)
         if choices == NULL:
             break
         if cost < least:
@@ -304,7 +334,7 @@ cdef void drop_quickest(Search* s, size_t most, size_t bytes) noexcept nogil:
             best = halvings
     s.largest = largest >> best if best else 0
     drop_all(s, 1)
-    choices = choose(s, one_by_one, most - bytes_at_a_time(s), &cost, &n)
+    choices = choose(s, one_by_one, most, &cost, &n)
     if choices != NULL:
         keep_batches(s, choices, n)
     s.largest = 0
@@ -341,8 +371,8 @@ cdef size_t largest_stretch(const Search* s) noexcept nogil:
     return largest
 
 
-cdef Choice* choose(Search* s, bint one_by_one, size_t spare, double* cost, uint32_t* n) noexcept nogil:
-    """Choose which stretches are dropped, if all others may take `spare` bytes more than all do.
+cdef Choice* choose(Search* s, bint one_by_one, size_t most, double* cost, uint32_t* n) noexcept nogil:
+    """Choose which stretches are dropped, if the plan may take some bytes.
 
     Args:
         one_by_one: choose among their batches instead.
@@ -352,28 +382,51 @@ cdef Choice* choose(Search* s, bint one_by_one, size_t spare, double* cost, uint
     Returns:
         The choices, by position in the plan; NULL: there is no memory.
     """
-    cdef uint32_t i
+    cdef uint32_t n_all = n_stretches(s.g) - s.before, i
+    cdef Passage* passages = <Passage*>arena_alloc(&s.g.scratch, n_all * sizeof(Passage))
     cdef Choice* choices
-    n[0] = s.end - s.begin if one_by_one else n_stretches(s.g) - s.before
+    cdef Peak peak
+    n[0] = s.end - s.begin if one_by_one else n_all
     choices = <Choice*>arena_alloc(&s.g.scratch, n[0] * sizeof(Choice))
-    if choices == NULL:
+    if choices == NULL or passages == NULL:
         return NULL
+    find_peak(s, &peak, passages)
     if one_by_one:
         n[0] = weigh_batches(s, choices)
     else:
         for i in range(n[0]):
             weigh(s, s.before + i, &choices[i])
         choices[n[0] - 1].cost = 0              # backward begins with it, before it is dropped
+    for i in range(n[0]):
+        passages[s.within[choices[i].first - s.begin] - s.before].n_dropped += 1
     qsort(choices, n[0], sizeof(Choice), costlier)
     cost[0] = 0
     for i in range(n[0]):
-        if choices[i].cost and choices[i].bytes <= spare:
-            spare -= choices[i].bytes
-            choices[i].drops = False
-        else:
-            cost[0] += choices[i].cost
+        choices[i].drops = not (choices[i].cost and may_keep(s, &choices[i], passages, n_all, most, &peak))
+        cost[0] += choices[i].cost if choices[i].drops else 0
     qsort(choices, n[0], sizeof(Choice), earlier)
     return choices
+
+
+cdef bint may_keep(const Search* s, const Choice* x, Passage* passages, uint32_t n, size_t most,
+                   Peak* peak) noexcept nogil:
+    """Whether the plan takes no more than `most` bytes if a choice is not dropped either; then count it as kept."""
+    cdef Passage* of = &passages[s.within[x.first - s.begin] - s.before]
+    cdef Passage before = of[0]
+    cdef size_t kept = peak.kept + x.bytes, backward = 0
+    cdef uint32_t i
+    of.bytes -= min(x.bytes, of.bytes)
+    of.n_dropped -= 1
+    if of.n_dropped == 0:                       # then it is no stretch any more
+        kept += of.calls
+        of.bytes -= min(of.calls, of.bytes)
+    for i in range(n):
+        backward = max(backward, passages[i].bytes)
+    if kept + max(peak.forward, backward + s.factors) > most:
+        of[0] = before
+        return False
+    peak.kept = kept
+    return True
 
 
 cdef uint32_t weigh_batches(Search* s, Choice* choices) noexcept nogil:
@@ -399,7 +452,6 @@ cdef uint32_t weigh_batches(Search* s, Choice* choices) noexcept nogil:
         choices[n].end = b + 1
         choices[n].bytes = s.bytes[b - s.begin]
         choices[n].cost = 0
-        choices[n].drops = True
         if s.within[b - s.begin] + 1 < n_stretches(g):      # backward begins with the last one
             choices[n].cost = cost_of_batch(s, b)
             for k in range(n_read(s, b)):
@@ -454,7 +506,6 @@ cdef void weigh(const Search* s, uint32_t number, Choice* x) noexcept nogil:
     x.end = of.end
     x.bytes = 0
     x.cost = 0
-    x.drops = True
     for b in range(of.first, of.end):
         batch = &batches_of(s.g)[b]
         if batch.level:
@@ -510,12 +561,12 @@ cdef int earlier(const void* a, const void* b) noexcept nogil:
     return -1 if (<const Choice*>a).first < (<const Choice*>b).first else 1
 
 
-cdef void drop_divided(Search* s, double left, size_t kept, uint32_t* n_batches, const uint32_t* targets,
+cdef void drop_divided(Search* s, size_t most, size_t taken, uint32_t* n_batches, const uint32_t* targets,
                        uint32_t n_targets) noexcept nogil:
     """Plan stretches of a plan that is divided into as many parts as needed, where those of the whole keep too much.
 
     Args:
-        kept: the bytes of values that the whole keeps with as many stretches as it can have.
+        taken: the bytes that the whole takes with as many stretches as it can have.
         n_batches: set to the number of batches of the divided plan.
     """
     cdef Graph* g = s.g
@@ -523,7 +574,6 @@ cdef void drop_divided(Search* s, double left, size_t kept, uint32_t* n_batches,
     cdef size_t top, bytes
     cdef uint32_t parts, best_parts = 1
     if not keep_undivided(g, n_batches[0], &plan):
-        drop_enough(s, left, &bytes)
         return
     top = g.scratch.top
     best = plan
@@ -532,14 +582,14 @@ cdef void drop_divided(Search* s, double left, size_t kept, uint32_t* n_batches,
         parts = 1
         while parts < MOST_DIVIDED:
             parts += (parts + 1) // 2
-            drop_parts(s, &plan, parts, left, &bytes, n_batches, targets, n_targets)
+            drop_parts(s, &plan, parts, most, &bytes, n_batches, targets, n_targets)
             if bytes == 0:
                 g.assumed.kept = ENOUGH
                 return
             if n_batches[0] == plan.n_batches:
                 break                           # all nodes depend on each other
-            if bytes < kept:
-                kept = bytes
+            if bytes < taken:
+                taken = bytes
                 best = plan
                 best_parts = parts
             arena_rewind(&g.scratch, top)
@@ -547,7 +597,7 @@ cdef void drop_divided(Search* s, double left, size_t kept, uint32_t* n_batches,
             break
         plan.first = 0
         plan.end = plan.n_batches
-    drop_parts(s, &best, best_parts, left, &bytes, n_batches, targets, n_targets)
+    drop_parts(s, &best, best_parts, most, &bytes, n_batches, targets, n_targets)
 
 
 cdef size_t total_bytes(const Search* s) noexcept nogil:
@@ -575,15 +625,15 @@ cdef void find_large(const Search* s, Undivided* plan) noexcept nogil:
         plan.end = plan.n_batches
 
 
-cdef void drop_parts(Search* s, const Undivided* plan, uint32_t parts, double left, size_t* kept,
+cdef void drop_parts(Search* s, const Undivided* plan, uint32_t parts, size_t most, size_t* taken,
                      uint32_t* n_batches, const uint32_t* targets, uint32_t n_targets) noexcept nogil:
-    """Plan stretches of a plan in a number of parts; `kept` as in `drop_enough`."""
+    """Plan stretches of a plan in a number of parts; `taken` as in `drop_enough`."""
     n_batches[0] = divide(s.g, plan, parts)
     begin_search(s, n_batches[0])
     undo(s)                                     # the undivided plan has the levels of an earlier try
-    kept[0] = SIZE_MAX
-    if open_search(s, targets, n_targets):
-        drop_enough(s, left, kept)
+    taken[0] = SIZE_MAX
+    if open_facts(&s.facts, s.g, s.begin, n_batches[0]) and open_search(s, targets, n_targets):
+        drop_enough(s, most, taken)
 
 
 cdef bint drop_all(Search* s, uint32_t depth) noexcept nogil:
@@ -596,9 +646,7 @@ cdef bint drop_all(Search* s, uint32_t depth) noexcept nogil:
 
 
 cdef bint open_search(Search* s, const uint32_t* targets, uint32_t n_targets) noexcept nogil:
-    """Find the region and batch of each planned node, and the last reader of each batch; False: there is no memory."""
-    if not open_facts(&s.facts, s.g, s.begin, s.end - s.begin):
-        return False
+    """Find the region of each planned node, and the last reader of each batch; False: there is no memory."""
     s.within = <uint32_t*>arena_alloc(&s.g.scratch, (s.end - s.begin) * sizeof(uint32_t))
     if s.within == NULL or not find_regions(s):
         return False
@@ -637,6 +685,10 @@ cdef bint find_uses(Search* s, const uint32_t* targets, uint32_t n) noexcept nog
     s.cuts = <uint8_t*>arena_alloc(&g.scratch, n_batches)
     s.trial = <uint8_t*>arena_alloc(&g.scratch, n_batches)
     s.kept = <uint8_t*>arena_alloc(&g.scratch, n_batches)
+    if s.limited:
+        s.besides = <Besides*>arena_alloc(&g.scratch, n_batches * sizeof(Besides))
+        if s.besides == NULL:
+            return False
     if s.bytes == NULL or s.across == NULL or s.last == NULL or s.cuts == NULL or s.trial == NULL or s.kept == NULL:
         return False
     memset(s.kept, True, n_batches)
@@ -657,7 +709,7 @@ cdef bint find_uses(Search* s, const uint32_t* targets, uint32_t n) noexcept nog
         if b != NONE:
             s.last[b - s.begin] = NONE
     if s.limited:
-        measure_gradients(s)
+        measure(s)
     return True
 
 
@@ -1016,45 +1068,116 @@ cdef void keep_viewed(Search* s, uint32_t b) noexcept nogil:
 # ---- memory ------------------------------------------------------------------------------
 
 cdef size_t bytes_at_a_time(Search* s) noexcept nogil:
-    """The bytes that values of the plan take at a time: those that are kept, and those of stretches."""
+    """The bytes that the plan takes at a time."""
+    cdef Peak peak
+    find_peak(s, &peak, NULL)
+    return peak.kept + max(peak.forward, peak.backward)
+
+
+cdef void find_peak(Search* s, Peak* peak, Passage* passages) noexcept nogil:
+    """Find what the plan takes at a time.
+
+    Where gradients and values that are computed again take turns, free memory falls into pieces.  So there is room for
+    the largest of a stretch once more, but for the last one, with which backward begins: without it, one plan in five
+    runs out of memory.
+
+    Args:
+        passages: set to what backward over each of its stretches takes, which are of depth 1; or NULL.
+    """
     cdef const Batch* batches = batches_of(s.g)
-    cdef size_t all = most_in_stretches(s.g, s.begin, s.end, s.before)
-    cdef uint32_t b
+    cdef const Besides* x
+    cdef Passing p
+    cdef size_t backward, dropped = 0           # bytes of values that will be dropped, and are there
+    cdef uint32_t b, i
+    begin_passing(&p, s.g, s.before)
+    memset(peak, 0, sizeof(Peak))
+    memset(s.across, 0, (s.end - s.begin + <size_t>1) * sizeof(size_t))     # by batch: bytes that end before it
     for b in range(s.begin, s.end):
+        i = b - s.begin
+        x = &s.besides[i]
+        dropped -= s.across[i]
         if batches[b].level == 0 and not is_transient(s, b):
-            all += s.bytes[b - s.begin]
-    return all
+            peak.kept += s.bytes[i]
+        else:
+            dropped += block_bytes(s.bytes[i])
+            s.across[s.last[i] + 1 - s.begin] += block_bytes(s.bytes[i])
+        peak.forward = max(peak.forward, dropped + x.copies)
+        pass_batch(&p, b, stays_in_stretch(s, b))
+        p.gradients = max(p.gradients, x.gradients + x.copies)
+        p.largest = max(p.largest, s.bytes[i])
+        if p.inner == NONE:
+            peak.kept += x.call
+        else:
+            p.calls += x.call
+        backward = p.bytes + p.gradients + p.calls
+        if p.inner != NONE and p.inner + 1 < n_stretches(s.g):
+            backward += p.largest
+        if passages != NULL and p.inner != NONE:
+            passages[p.inner - s.before] = Passage(backward, p.calls, 0)
+        peak.backward = max(peak.backward, backward)
+    peak.backward += s.factors
 
 
-cdef size_t most_in_stretches(const Graph* g, uint32_t begin, uint32_t end, uint32_t first) noexcept nogil:
-    """The most bytes that values of the stretches of a plan take at a time: backward over an innermost stretch has its
-    values, and those of the stretches around it that were computed before them.
+# Backward over stretches, as a walk over their batches in order: what is there at the end of an innermost stretch, which
+# is where backward over it begins.
+cdef struct Passing:
+    Graph* g
+    uint32_t[9] around                          # MOST_DEPTH + 1: the stretch of each depth
+    size_t[9] of_depth                          # bytes of its values so far
+    uint32_t next_stretch
+    uint32_t inner                              # the innermost stretch, or NONE
+    size_t bytes                                # of values
+    size_t gradients, calls, largest            # for the caller, since the innermost stretch has begun
+
+
+cdef void begin_passing(Passing* p, Graph* g, uint32_t first) noexcept nogil:
+    """Begin before a plan whose first stretch has this number."""
+    memset(p, 0, sizeof(Passing))
+    p.g = g
+    p.next_stretch = first
+    p.inner = NONE
+    memset(p.around, 0xFF, sizeof(p.around))
+
+
+cdef void pass_batch(Passing* p, uint32_t b, bint stays) noexcept nogil:
+    """Go on to the next batch; `stays`: its values, computed again, stay until backward has passed them."""
+    cdef const Stretch* s = stretches_of(p.g)
+    cdef uint32_t before = p.inner, depth
+    p.inner = enter_stretches(p.g, b, &p.next_stretch, p.around)
+    p.bytes = 0
+    if p.inner != before:
+        p.gradients = p.calls = p.largest = 0
+    for depth in range(1, s[p.inner].depth + 1 if p.inner != NONE else 1):
+        if s[p.around[depth]].first == b:
+            p.of_depth[depth] = 0
+        if stays and depth == batches_of(p.g)[b].level:
+            p.of_depth[depth] += block_bytes(bytes_of(p.g, &batches_of(p.g)[b]))
+        p.bytes += p.of_depth[depth]
+
+
+cdef size_t most_in_stretches(Graph* g, uint32_t begin, uint32_t end, uint32_t first) noexcept nogil:
+    """The most bytes that values of the stretches of a plan take at a time.
 
     Args:
         begin, end: the batches of the plan.
         first: the number of its first stretch.
     """
-    cdef const Batch* batches = batches_of(g)
-    cdef const Stretch* s = stretches_of(g)
-    cdef uint32_t[9] around                     # MOST_DEPTH + 1: the stretch of each depth
-    cdef size_t[9] bytes                        # of its values so far
-    cdef size_t all, most = 0
-    cdef uint32_t next_stretch = first, b, inner, depth, level
-    memset(around, 0xFF, sizeof(around))
+    cdef Passing p
+    cdef size_t most = 0
+    cdef uint32_t b
+    begin_passing(&p, g, first)
     for b in range(begin, end):
-        inner = enter_stretches(g, b, &next_stretch, around)
-        if inner == NONE:
-            continue
-        all = 0
-        level = batches[b].level
-        for depth in range(1, s[inner].depth + 1):
-            if s[around[depth]].first == b:
-                bytes[depth] = 0
-            if depth == level:
-                bytes[depth] += block_bytes(bytes_of(g, &batches[b]))
-            all += bytes[depth]
-        most = max(most, all)
+        pass_batch(&p, b, True)
+        most = max(most, p.bytes)
     return most
+
+
+cdef inline bint stays_in_stretch(const Search* s, uint32_t b) noexcept nogil:
+    """Whether the values of a batch of a stretch stay there until backward has passed it: else it will be transient."""
+    cdef const Batch* batch = &batches_of(s.g)[b]
+    if batch.form == VIEWS or batch.level == 0:
+        return False
+    return s.kept[b - s.begin] or batch.level != stretches_of(s.g)[s.within[b - s.begin]].depth
 
 
 cdef inline bint is_transient(const Search* s, uint32_t b) noexcept nogil:

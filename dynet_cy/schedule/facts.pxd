@@ -3,7 +3,8 @@
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport uint32_t
 
-from dynet_cy.graph.structs cimport Batch, Graph
+from dynet_cy.graph.structs cimport Batch, Graph, args_of, nodes_of, order_of
+from dynet_cy.ops.registry cimport Op
 
 cdef extern from *:
     """
@@ -48,3 +49,14 @@ cdef inline uint32_t batch_of(const PlanFacts* f, uint32_t node) noexcept nogil:
 cdef inline const uint32_t* nodes_in(const PlanFacts* f, const Batch* batch) noexcept nogil:
     """The nodes of a planned batch."""
     return f.order + (<ptrdiff_t>batch.first - <ptrdiff_t>f.first)
+
+
+cdef inline uint32_t argument(const Graph* g, const Batch* batch, uint32_t j, uint32_t i) noexcept nogil:
+    """Argument i of node j of a batch."""
+    return args_of(g, &nodes_of(g)[order_of(g)[batch.first + j]])[i]
+
+
+# Whether the call of a batch cannot but copy argument i: wherever values lie, two that it reads one after the other are
+# not adjacent.
+cdef bint is_copied(const PlanFacts* facts, const Batch* batch, const Op* op, uint32_t i,
+                    size_t most_along) noexcept nogil

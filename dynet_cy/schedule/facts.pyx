@@ -6,8 +6,12 @@ Passes that move nodes or batches open the facts anew, or change `batch` as they
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from dynet_cy.graph.structs cimport Batch, Graph, Node, args_of, batches_of, nodes_of, order_of
-from dynet_cy.memory.arena cimport arena_alloc
+from dynet_cy.core.tensor cimport total_of
+from dynet_cy.graph.structs cimport (
+    COLUMNS, FLATTENED, STACKED, VIEWS, Batch, Graph, Node, args_of, batches_of, nodes_of, order_of,
+)
+from dynet_cy.memory.arena cimport ALIGN, arena_alloc
+from dynet_cy.ops.registry cimport LIST, SHARE, Op, rule_of
 
 
 cdef bint open_facts(PlanFacts* f, Graph* g, uint32_t begin, uint32_t n) noexcept nogil:
@@ -85,3 +89,50 @@ cdef uint32_t* list_positions(const PlanFacts* f) noexcept nogil:
         for i in range(batch.count):
             position[nodes_in(f, batch)[i] - f.lowest] = batch.first + i
     return position
+
+
+cdef bint is_copied(const PlanFacts* facts, const Batch* batch, const Op* op, uint32_t i,
+                    size_t most_along) noexcept nogil:
+    cdef const Graph* g = facts.g
+    cdef const uint32_t* order = order_of(g)
+    cdef const Batch* of
+    cdef uint32_t j, arg, number, last = 0, at = 0, end = 0
+    cdef bint apart = False
+    cdef size_t elements = 0
+    if (batch.form != STACKED and batch.form != COLUMNS and batch.form != FLATTENED or rule_of(op, i) == SHARE
+            or rule_of(op, i) == LIST and batch.form != COLUMNS):
+        return False
+    for j in range(batch.count):
+        elements += total_of(&nodes_of(g)[order[batch.first + j]].dim)
+        arg = argument(g, batch, j, i)
+        number = batch_of(facts, arg)
+        if number == NONE:
+            return False
+        of = &batches_of(g)[number]
+        if of.form == VIEWS:
+            return False
+        if apart:
+            continue
+        if j and at < end and order[at] == arg:
+            at += 1                                 # directly after the one before it
+            continue
+        apart = j and (at < end or order[of.first] != arg or not may_touch(g, last, number))
+        last = number
+        at = of.first
+        end = of.first + of.count
+        while order[at] != arg:
+            at += 1
+        at += 1
+    return apart and elements <= most_along
+
+
+cdef bint may_touch(const Graph* g, uint32_t last, uint32_t number) noexcept nogil:
+    """Whether the first value of a batch may lie directly after the last one of another batch."""
+    cdef const Batch* batch = &batches_of(g)[last]
+    cdef size_t elements = 0
+    cdef uint32_t j
+    if g.has_empty:                                 # batches in between may take no memory
+        return True
+    for j in range(batch.count):
+        elements += total_of(&nodes_of(g)[order_of(g)[batch.first + j]].dim)
+    return number == last + 1 and elements * sizeof(float) % ALIGN == 0

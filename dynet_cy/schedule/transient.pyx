@@ -37,15 +37,14 @@ from dynet_cy.core.engine cimport add_tunable
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.core.threads cimport Number
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, COPIES, EACH, FLATTENED, FUSION, IN_FUSION, MAY_DONATE, NO_BATCH, RESIDENT, SHARED, STACKED,
-    TILES, TRANSIENT, VIEWS, WANTED, WHY_BESIDE, WHY_HELD, WHY_ONCE, WHY_READ, WHY_REQUESTED, WHY_RESULT, WHY_SMALL,
+    COMPUTED, COPIES, EACH, FUSION, IN_FUSION, MAY_DONATE, NO_BATCH, RESIDENT, SHARED, TILES, TRANSIENT, VIEWS, WANTED, WHY_BESIDE, WHY_HELD, WHY_ONCE, WHY_READ, WHY_REQUESTED, WHY_RESULT, WHY_SMALL,
     WHY_VIEW, Batch, Block, Graph, Hole, Node, Room, args_of, batches_of, block_bytes, device_of, give_to_block,
     held_of, nodes_of, order_of, state_of, take_in_block,
 )
-from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
-from dynet_cy.ops.registry cimport CPU, LIST, SHARE, Op, op_at, reads, reads_result, rule_of
+from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
+from dynet_cy.ops.registry cimport CPU, Op, op_at, reads, reads_result
 from dynet_cy.schedule.budget cimport bytes_of
-from dynet_cy.schedule.facts cimport NONE, PlanFacts, batch_of, open_facts
+from dynet_cy.schedule.facts cimport NONE, PlanFacts, argument, batch_of, is_copied, open_facts
 
 cdef const Op* ops = op_at(0)       # all ops; the table never moves
 
@@ -392,11 +391,6 @@ cdef bint reads_parts(const PlanFacts* facts, const Batch* batch, const Op* op, 
     return batch_of(facts, arg) != NONE and is_of_parts(facts.g, arg) and is_copied(facts, batch, op, i, most_along)
 
 
-cdef inline uint32_t argument(const Graph* g, const Batch* batch, uint32_t j, uint32_t i) noexcept nogil:
-    """Argument i of node j of a batch."""
-    return args_of(g, &nodes_of(g)[order_of(g)[batch.first + j]])[i]
-
-
 cdef bint is_of_parts(const Graph* g, uint32_t node) noexcept nogil:
     cdef const Node* x = &nodes_of(g)[node]
     return ops[x.op].needs[CPU].laid != NULL and ops[x.op].needs[CPU].laid(&x.dim, x.attrs)
@@ -416,55 +410,6 @@ cdef bint have_copies(const Graph* g, const Batch* batch) noexcept nogil:
                 return False
             found = arg
     return True
-
-
-cdef bint is_copied(const PlanFacts* facts, const Batch* batch, const Op* op, uint32_t i,
-                    size_t most_along) noexcept nogil:
-    """Whether the call of a batch cannot but copy argument i: wherever values lie, two that it reads one after the
-    other are not adjacent."""
-    cdef const Graph* g = facts.g
-    cdef const uint32_t* order = order_of(g)
-    cdef const Batch* of
-    cdef uint32_t j, arg, number, last = 0, at = 0, end = 0
-    cdef bint apart = False
-    cdef size_t elements = 0
-    if (batch.form != STACKED and batch.form != COLUMNS and batch.form != FLATTENED or rule_of(op, i) == SHARE
-            or rule_of(op, i) == LIST and batch.form != COLUMNS):
-        return False
-    for j in range(batch.count):
-        elements += total_of(&nodes_of(g)[order[batch.first + j]].dim)
-        arg = argument(g, batch, j, i)
-        number = batch_of(facts, arg)
-        if number == NONE:
-            return False
-        of = &batches_of(g)[number]
-        if of.form == VIEWS:
-            return False
-        if apart:
-            continue
-        if j and at < end and order[at] == arg:
-            at += 1                                 # directly after the one before it
-            continue
-        apart = j and (at < end or order[of.first] != arg or not may_touch(g, last, number))
-        last = number
-        at = of.first
-        end = of.first + of.count
-        while order[at] != arg:
-            at += 1
-        at += 1
-    return apart and elements <= most_along
-
-
-cdef bint may_touch(const Graph* g, uint32_t last, uint32_t number) noexcept nogil:
-    """Whether the first value of a batch may lie directly after the last one of another batch."""
-    cdef const Batch* batch = &batches_of(g)[last]
-    cdef size_t elements = 0
-    cdef uint32_t j
-    if g.has_empty:                                 # batches in between may take no memory
-        return True
-    for j in range(batch.count):
-        elements += total_of(&nodes_of(g)[order_of(g)[batch.first + j]].dim)
-    return number == last + 1 and elements * sizeof(float) % ALIGN == 0
 
 
 cdef void keep_for_others(Search* s) noexcept nogil:

@@ -181,7 +181,7 @@ typedef struct {
 
 /* What is assumed of the passes of a graph within a limit of memory, since the renewal: see schedule/budget. */
 typedef struct {
-    double values, gradients;   /* bytes that a pass takes for each byte of values, and of the gradients at a time */
+    double margin;              /* bytes that a pass takes for each byte that is known of it */
     uint32_t columns;           /* of the factors of a weight matrix's gradient that are collected, by the last plan */
     uint8_t kept;               /* what that plan keeps */
     uint8_t divides;            /* plans that are assumed not to fit are divided */

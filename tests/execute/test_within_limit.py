@@ -94,7 +94,7 @@ def test_less_than_a_program_takes(program, part, strategy):
     else:  # packed weights and collected gradients may have no memory, whatever is dropped
         all_close(found, expected, rtol=1e-3, atol=1e-4)
     # For others it suffices to pack no weights; or what goes need not be computed again, as backward does not read it.
-    if program is long_chain and part < 0.8:
+    if program is long_chain and part < 0.6:
         assert engine.stats("execute.rematerialize")["nodes"] > 0
 
 
@@ -129,8 +129,8 @@ def test_gradients_do_not_divide_the_memory_of_values_that_are_computed_again(on
     expected = gradients(feed_forward, 1)
     most = taken(feed_forward)
     engine.stats("schedule.verify", reset=True)
-    with limited(0.6 * most):
-        assert same_bits(gradients(feed_forward, 1), expected)
+    with limited(0.6 * most):  # packed weights may have no memory
+        all_close(gradients(feed_forward, 1), expected, rtol=1e-3, atol=1e-4)
     assert engine.stats("schedule.verify")["plans"] == 1
 
 
@@ -168,7 +168,7 @@ def test_backward_runs_out_of_memory():
     """Forward fits, and backward does not: values are computed again."""
     expected = gradients(long_chain, 1)
     most = taken(long_chain)
-    engine.tune("schedule.budget.percent_of_values", 90)  # wrong on purpose
+    engine.tune("schedule.budget.percent", 90)  # wrong on purpose
     engine.stats("execute.rematerialize", reset=True)
     with limited(0.55 * most):
         assert same_bits(gradients(long_chain, 1), expected)
@@ -204,7 +204,7 @@ def test_random_programs(first):
     for seed in range(first, first + 20):
         _, expected, expected_later = random_program(seed, plainly)
         dy.renew_cg()
-        engine.tune("schedule.budget.percent_of_values", 150)
+        engine.tune("schedule.budget.percent", 107)
         with limited(0.25):
             try:
                 _, found, later = random_program(seed, dy.checkpoint if seed % 2 else plainly)

@@ -28,7 +28,7 @@ MIB = 1 << 20
 
 @pytest.fixture(autouse=True)
 def first_ratio(on_device) -> Iterator[None]:
-    with engine.tuned({"schedule.budget.percent_of_values": 150}):
+    with engine.tuned({"schedule.budget.percent": 107}):
         yield
 
 

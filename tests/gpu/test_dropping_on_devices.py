@@ -28,14 +28,14 @@ Call = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def usual_settings(device: str) -> Iterator[None]:
-    engine.tune("schedule.budget.percent_of_values", 150)
+    engine.tune("schedule.budget.percent", 107)
     set_default_device(0)
     dy.renew_cg()
     yield
     set_default_device(0)
     set_autobatching(1)
     dy.renew_cg()
-    engine.tune("schedule.budget.percent_of_values", 150)
+    engine.tune("schedule.budget.percent", 107)
 
 
 @pytest.fixture(params=PLACES, ids="-".join)

@@ -24,7 +24,7 @@ SEARCHED = first_rows(WITH_GRADIENT, 2)  # rows whose smallest limit is searched
 @pytest.fixture(autouse=True)
 def assumed() -> Iterator[None]:
     yield
-    engine.tune("schedule.budget.percent_of_values", 150)
+    engine.tune("schedule.budget.percent", 107)
 
 
 class Calls:
@@ -50,7 +50,7 @@ class Calls:
     def run(self, mem: float | None = None) -> tuple[list[np.ndarray], float]:
         """The loss and the gradients of all parameters, within a limit; and the megabytes of the graph's arenas."""
         set_seed(7)
-        engine.tune("schedule.budget.percent_of_values", 150)
+        engine.tune("schedule.budget.percent", 107)
         self.model.zero_gradients()
         with dy.ComputationGraph(autobatching=self.autobatching, mem=mem):
             loss = self.loss()

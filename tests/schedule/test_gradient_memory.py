@@ -272,13 +272,13 @@ def test_later_values_that_do_not_fit_leave_gradients_as_they_are() -> None:
         y = x
         for _ in range(60):
             y = dy.tanh(y)
-        before = engine.tune("schedule.budget.percent_of_values", 20)  # too low, so that the first plan does not fit
+        before = engine.tune("schedule.budget.percent", 20)  # too low, so that the first plan does not fit
         dy.config.set(mem=used_bytes() / 2**20 + 6)
         try:
             y.forward()
         finally:
             dy.config.set(mem=0)
-            engine.tune("schedule.budget.percent_of_values", before)
+            engine.tune("schedule.budget.percent", before)
         np.testing.assert_array_equal(x.gradient(), expected)
 
 
