@@ -44,7 +44,7 @@ from dynet_cy.kernels.product cimport note_caller, pack_for_narrow
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, arena_trim, array_push
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport Op, op_at, reads, reads_result
-from dynet_cy.schedule.budget cimport bytes_of, is_limited, memory_left
+from dynet_cy.schedule.budget cimport is_limited, memory_left
 from dynet_cy.schedule.dividing cimport slice_large
 from dynet_cy.schedule.dropping cimport enter_stretches, fits, plan_stretches
 from dynet_cy.schedule.facts cimport NONE
@@ -112,12 +112,12 @@ cdef void plan_lifetimes(Walk* w, Lifetimes* x, uint32_t n_batches, const uint32
     x.top = g.grads.top
     if may_be_transient(w) and plan_transient(g, n_batches, targets, n, most_along, &x.places):
         along = most_along if w.at_once else 0
-        x.drops = is_enough(g, n_batches, targets, n, x.places.block)
+        x.drops = is_enough(g, n_batches, targets, n)
         if not x.drops and w.at_once:
             x.n_batches = slice_large(g, n_batches, <size_t>(memory_left(g) / SLICES))
             x.drops = (x.n_batches != n_batches
                        and plan_transient(g, x.n_batches, targets, n, most_along, &x.places)
-                       and is_enough(g, x.n_batches, targets, n, x.places.block))
+                       and is_enough(g, x.n_batches, targets, n))
     if not x.drops and may_drop(g):
         x.searched = True
         x.drops = plan_stretches(g, &x.n_batches, targets, n, along, &x.places)
@@ -225,28 +225,13 @@ cdef void close_lifetimes(Graph* g, const Lifetimes* x, int ended) noexcept nogi
     arena_rewind(&g.grads, min(g.grads.top, end_of_room(g) if x.places.stays and not ended else x.top))
 
 
-cdef bint is_enough(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t block) noexcept nogil:
+cdef bint is_enough(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
     """Whether the next n batches fit, within a limit, with the transient values that are planned; if not, undo that
-    plan.
-
-    Args:
-        block: the bytes that transient values take at a time.
-    """
-    if not is_limited(g) or fits(g, n_batches, targets, n, bytes_of_others(g, n_batches), block):
+    plan."""
+    if not is_limited(g) or fits(g, n_batches, targets, n):
         return True
     keep_all(g, n_batches)
     return False
-
-
-cdef size_t bytes_of_others(const Graph* g, uint32_t n_batches) noexcept nogil:
-    """The bytes of the values that the next n batches keep."""
-    cdef const Batch* batch = &batches_of(g)[g.n_batches]
-    cdef size_t n = 0
-    cdef uint32_t b
-    for b in range(n_batches):
-        if batch[b].level != TRANSIENT:
-            n += bytes_of(g, &batch[b])
-    return n
 
 
 # ---- parameters --------------------------------------------------------------------------

@@ -27,8 +27,7 @@ cdef inline size_t bytes_of(const Graph* g, const Batch* batch) noexcept nogil:
 cdef double memory_left(const Graph* g) noexcept nogil
 # Whether the values of a graph take more than what may still be allocated.
 cdef bint is_crowded(const Graph* g) noexcept nogil
-# The bytes that a plan may use: those less what it leaves for the factors of weights' gradients, of as many columns as
-# there is memory for.
+# The same before a plan; factors of weights' gradients have as many columns as gains time.
 cdef enum:
     MOST_COLUMNS = 256
 
@@ -52,9 +51,9 @@ cdef enum:
 
 # The bytes that they take, of all products of the planned batches.
 cdef size_t bytes_of_factors(const PlanFacts* facts) noexcept nogil
-# Let factors that take some bytes have fewer columns, so that they take no more than `most`, if they can; returns what
-# they take then.
-cdef size_t limit_factors(Graph* g, size_t bytes, double most) noexcept nogil
+# Where values will be dropped from a plan that may take `most` bytes: let factors that take some bytes have fewer columns,
+# and so take a small share; returns what they take then.
+cdef size_t limit_factors(Graph* g, size_t bytes, size_t most) noexcept nogil
 
 # In `assumed.kept`: what the last plan keeps.
 cdef enum:

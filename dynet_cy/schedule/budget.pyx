@@ -36,7 +36,7 @@ cdef double SHARE_PACKED = 0.5
 cdef enum:
     LEAST_PACKED = 8192             # elements of matrices that products pack
     LEAST_COLUMNS = 32              # of factors: fewer gain little
-    SHARE_COLLECTED = 2             # of what is left: factors of all matrices take no more
+    SHARE_OF_FACTORS = 16           # where values are dropped: to compute them again takes longer than narrow products
     FEW = 8                         # arguments
 
 
@@ -80,30 +80,11 @@ cdef double memory_left(const Graph* g) noexcept nogil:
 
 
 cdef double memory_to_plan(Graph* g) noexcept nogil:
-    cdef double left = memory_left(g) + g.room.bytes    # what stays of earlier passes goes if memory is short
     g.assumed.columns = MOST_COLUMNS
-    if left != INFINITY and not g.device:
-        limit_factors(g, bytes_of_column(g) * MOST_COLUMNS, left / SHARE_COLLECTED)
-    return left
+    return memory_left(g) + g.room.bytes        # what stays of earlier passes goes if memory is short
 
 
-cdef size_t limit_factors(Graph* g, size_t bytes, double most) noexcept nogil:
-    while g.assumed.columns > LEAST_COLUMNS and bytes > most:
-        g.assumed.columns //= 2
-        bytes //= 2
-    return bytes
-
-
-cdef size_t bytes_of_column(const Graph* g) noexcept nogil:
-    """The bytes of one column of the factors of all weights' gradients."""
-    cdef size_t n = 0
-    cdef uint32_t i
-    for i in range(g.n_nodes):
-        n += bytes_of_its_column(g, i)
-    return n
-
-
-cdef inline size_t bytes_of_its_column(const Graph* g, uint32_t node) noexcept nogil:
+cdef inline size_t bytes_of_column(const Graph* g, uint32_t node) noexcept nogil:
     """The bytes of one column of the factors of a weight's gradient; 0: it has no factors, or is no weight."""
     cdef const Param* p = <const Param*>nodes_of(g)[node].object
     if not state_of(g)[node] & SHARED or p.size < LEAST_COLLECTED or p.dim.nd != 2 or not p.updated:
@@ -223,7 +204,7 @@ cdef size_t bytes_of_factors(const PlanFacts* facts) noexcept nogil:
         return 0
     seen = <uint8_t*>arena_alloc(&g.scratch, g.n_nodes)
     if seen == NULL:
-        return bytes_of_column(g) * g.assumed.columns
+        return 0
     memset(seen, 0, g.n_nodes)
     for b in range(facts.n_batches):
         x = &nodes_of(g)[order_of(g)[facts.batches[b].first]]
@@ -234,7 +215,7 @@ cdef size_t bytes_of_factors(const PlanFacts* facts) noexcept nogil:
             arg = args_of(g, x)[i]
             if not seen[arg]:
                 seen[arg] = True
-                n += bytes_of_its_column(g, arg)
+                n += bytes_of_column(g, arg)
     arena_rewind(&g.scratch, top)
     return n * g.assumed.columns
 
@@ -248,3 +229,10 @@ cdef size_t columns_of(const Graph* g, const Batch* batch) noexcept nogil:
         x = &nodes_of(g)[order_of(g)[batch.first + j]]
         n += cols_of(&x.dim) * x.dim.bd
     return n
+
+
+cdef size_t limit_factors(Graph* g, size_t bytes, size_t most) noexcept nogil:
+    while g.assumed.columns > LEAST_COLUMNS and bytes > most // SHARE_OF_FACTORS:
+        g.assumed.columns //= 2
+        bytes //= 2
+    return bytes

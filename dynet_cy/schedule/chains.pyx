@@ -14,7 +14,7 @@ from libc.string cimport memset
 
 from dynet_cy.graph.structs cimport ONE, Batch, Graph, Node, Stretch, args_of, batches_of, held_of, nodes_of
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind, array_push, array_rewind
-from dynet_cy.schedule.budget cimport bytes_of, bytes_of_factors
+from dynet_cy.schedule.budget cimport bytes_of, bytes_of_factors, limit_factors
 from dynet_cy.schedule.facts cimport NONE, PlanFacts
 
 cdef enum:
@@ -31,7 +31,8 @@ cdef struct Chain:
     Link* links                     # by position in the plan, and one more
     uint32_t n
     size_t usual                    # the average of `across`
-    size_t gradients                # bytes that they take at a time, with the factors of those of weights
+    size_t gradients                # bytes that they take at a time
+    size_t factors                  # bytes of the factors of weights' gradients
     size_t held                     # bytes of what may be dropped although the program refers to it
 
 # A stretch that may be dropped.
@@ -90,7 +91,8 @@ cdef bint open_chain(Chain* c, const PlanFacts* facts, const uint32_t* targets, 
             c.links[at].last = NONE
             c.held -= c.links[at].bytes if held[at] and nodes[at].nargs else 0
     measure_across(c)
-    c.gradients += stays + bytes_of_factors(facts)
+    c.gradients += stays
+    c.factors = bytes_of_factors(facts)
     return True
 
 
@@ -115,12 +117,13 @@ cdef void measure_across(Chain* c) noexcept nogil:
 
 cdef Ruled plan_pieces(Chain* c, Graph* g, size_t most, size_t bytes) noexcept nogil:
     """Divide a chain, and have as many of its parts dropped as memory needs."""
-    cdef size_t all = bytes + c.gradients, taken
+    cdef size_t all = bytes + c.gradients + c.factors, taken
     cdef Piece* pieces
     cdef uint32_t n
     if all <= most:
         return FITTING
     g.missing = max(g.missing, all - most)
+    c.factors = limit_factors(g, c.factors, most)
     most -= min(most - 1, c.held)               # what the program refers to may be asked for
     pieces = cut(c, g, bytes, &n, &taken)
     if pieces == NULL or taken > most:
@@ -155,7 +158,7 @@ cdef Piece* cut(const Chain* c, Graph* g, size_t bytes, uint32_t* n, size_t* tak
             else:
                 kept += c.links[i].bytes
         largest = max(largest, room_of(x))
-    taken[0] = kept + largest + c.gradients
+    taken[0] = kept + largest + c.gradients + c.factors
     return pieces
 
 

@@ -14,7 +14,5 @@ cdef bint plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets,
 # innermost one, or NONE; `next_stretch` is the first that has not been found.
 cdef uint32_t enter_stretches(const Graph* g, uint32_t b, uint32_t* next_stretch, uint32_t* around) noexcept nogil
 
-# Whether there is memory for the next n batches and their backward if their values take so many bytes that stay, and so
-# many at a time that do not.
-cdef bint fits(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t bytes,
-               size_t at_a_time) noexcept nogil
+# Whether there is memory for the next n batches and their backward, if those that have a level are dropped.
+cdef bint fits(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil

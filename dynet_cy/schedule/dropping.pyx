@@ -14,7 +14,7 @@ are nested, it is kept until the innermost stretch ends that has all batches tha
 kept as a whole, so that its values are side by side, as in every plan.
 """
 
-from libc.math cimport INFINITY, pow, sqrt
+from libc.math cimport pow, sqrt
 from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t
 from libc.stdlib cimport qsort
 from libc.string cimport memcpy, memset
@@ -46,14 +46,14 @@ cdef enum:
     LEAST_OF_NODE = 1024            # bytes
     LARGE = 4                       # a batch is large that has more bytes than the largest one divided by this
     MOST_DIVIDED = 64               # parts that do not depend on each other
-    SHARE_OF_FACTORS = 16           # of what is left: where values are dropped, factors of weights take no more
     SURE = 6                        # a plan fits whose values take no more than this part of the memory
 
-# What a batch takes besides its values, in bytes.
+# What a batch takes besides its values: bytes, and time.
 cdef struct Besides:
     size_t gradients                # all that are there while it runs backward
     size_t call                     # what its call keeps for that
     size_t copies                   # of its arguments, while it runs
+    double cost                     # about how long it takes, in multiplications
 
 # What the plan of stretches needs to know, in the scratch arena.
 cdef struct Search:
@@ -77,13 +77,10 @@ cdef struct Search:
     size_t* across                  # by batch: bytes that it and later ones read of earlier ones
     size_t usual                    # its average
     size_t held                     # bytes of what may be dropped although the program refers to it
-    size_t gradients                # bytes that gradients take at a time
-    size_t calls                    # bytes that all calls keep
     size_t factors                  # bytes of the collected factors of weights' gradients
     bint is_chain                   # all batches have one small node: a search takes longer than they do
     size_t most_along               # of transient values; 0: there are none
     uint8_t* kept                   # by batch: whether its values are not transient, wherever stretches are
-    double* cost                    # by batch: about how long it takes, in multiplications; NULL: not noted
     uint8_t* cuts                   # by batch: whether a stretch begins there, in the best plan so far, and in this one
     uint8_t* trial
 
@@ -97,7 +94,7 @@ cdef struct Choice:
 
 # What backward over a stretch takes.
 cdef struct Passage:
-    size_t bytes                    # of the values, the gradients and what calls keep
+    size_t bytes                    # of values and gradients
     size_t calls                    # of what calls keep: this stays from forward on if nothing of the stretch is dropped
     uint32_t n_dropped              # choices
 
@@ -105,6 +102,7 @@ cdef struct Passage:
 cdef struct Peak:
     size_t kept                     # bytes of values that are kept, and of what calls keep outside stretches
     size_t forward, backward        # bytes besides
+    size_t in_calls                 # of `backward`: what calls of a stretch keep, and factors
 
 
 cdef bint plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
@@ -150,8 +148,8 @@ cdef void find_plan(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint
             and plan_chain(&s.facts, targets, n, most, bytes) != SEARCHED or not open_search(&s, targets, n)):
         return
     bytes = bytes_at_a_time(&s) if s.limited else 0
-    if bytes > most:                            # to compute values again takes longer than products of fewer columns
-        s.factors = limit_factors(g, s.factors, left / SHARE_OF_FACTORS)
+    if bytes > most:
+        s.factors = limit_factors(g, s.factors, most)
         bytes = bytes_at_a_time(&s)
     if bytes > most:
         g.missing = max(g.missing, bytes - most)
@@ -169,19 +167,19 @@ cdef void find_plan(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint
         kept[0] = s.kept
 
 
-cdef bint fits(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t bytes,
-               size_t at_a_time) noexcept nogil:
+cdef bint fits(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
     cdef size_t top = g.scratch.top, most = bytes_to_use(g, memory_to_plan(g))
     cdef Search s
     cdef bint found
-    if most == SIZE_MAX or bytes + at_a_time > most:        # whatever gradients take besides
-        return most == SIZE_MAX
+    if most == SIZE_MAX:
+        return True
     memset(&s, 0, sizeof(Search))
     s.g = g
     s.limited = True
+    s.before = n_stretches(g)
     begin_search(&s, n_batches)
-    found = open_facts(&s.facts, g, s.begin, n_batches) and open_search(&s, targets, n)
-    found = found and bytes + s.calls + max(s.gradients + s.factors, at_a_time) <= most
+    found = bytes_of_plan(&s) <= most // SURE or (
+        open_facts(&s.facts, g, s.begin, n_batches) and open_search(&s, targets, n) and bytes_at_a_time(&s) <= most)
     arena_rewind(&g.scratch, top)
     return found
 
@@ -205,10 +203,10 @@ cdef void measure(Search* s) noexcept nogil:
     The gradients of a batch are there from the backward of its last reader to its own.  Those of nodes that the program
     can ask for stay.  What it refers to and may be dropped is found along the way.
     """
-    cdef size_t now = 0, most = 0, stay = 0
+    cdef size_t now = 0, stay = 0
     cdef uint32_t b, last, n = s.end - s.begin
     memset(s.across, 0, (n + <size_t>1) * sizeof(size_t))
-    s.held = s.calls = 0
+    s.held = 0
     for b in range(n):
         last = s.last[b] - s.begin if s.last[b] != NONE else b
         if is_held(s, s.begin + b):
@@ -220,11 +218,8 @@ cdef void measure(Search* s) noexcept nogil:
             s.across[last + 1] -= s.bytes[b]
     for b in range(n):
         now += s.across[b]
-        most = max(most, now)
         s.besides[b].gradients = now + stay
         s.besides[b].call = bytes_of_call(&s.facts, &batches_of(s.g)[s.begin + b], &s.besides[b].copies)
-        s.calls += s.besides[b].call
-    s.gradients = most + stay
     s.factors = bytes_of_factors(&s.facts)      # of as many columns as are planned by now
 
 
@@ -310,16 +305,15 @@ cdef void drop_quickest(Search* s, size_t most) noexcept nogil:
     cdef uint32_t halvings, best = 0
     cdef double cost, least
     cdef bint one_by_one = is_worth_choosing(s)
-    cdef uint32_t n
+    cdef uint32_t n, b
     cdef Choice* choices
-    if one_by_one:
-        note_costs(s)
+    for b in range(s.begin, s.end):
+        s.besides[b - s.begin].cost = cost_of_batch(s, b)
     choices = choose(s, one_by_one, most, &least, &n)
     if choices == NULL or not one_by_one:
         if choices != NULL:
             drop_chosen(s, choices, n)
         arena_rewind(&s.g.scratch, top)
-        s.cost = NULL
         return
     for halvings in range(1, HALVINGS + 1):
         s.largest = largest >> halvings
@@ -338,20 +332,7 @@ cdef void drop_quickest(Search* s, size_t most) noexcept nogil:
     if choices != NULL:
         keep_batches(s, choices, n)
     s.largest = 0
-    s.cost = NULL
     arena_rewind(&s.g.scratch, top)
-
-
-cdef void note_costs(Search* s) noexcept nogil:
-    """Note how long each batch takes, if there is memory for that: it is read for each length of stretches."""
-    cdef double* cost = <double*>arena_alloc(&s.g.scratch, (s.end - s.begin) * sizeof(double))
-    cdef uint32_t b
-    s.cost = NULL
-    if cost == NULL:
-        return
-    for b in range(s.begin, s.end):
-        cost[b - s.begin] = cost_of_batch(s, b)
-    s.cost = cost
 
 
 cdef bint is_worth_choosing(const Search* s) noexcept nogil:
@@ -419,10 +400,9 @@ cdef bint may_keep(const Search* s, const Choice* x, Passage* passages, uint32_t
     of.n_dropped -= 1
     if of.n_dropped == 0:                       # then it is no stretch any more
         kept += of.calls
-        of.bytes -= min(of.calls, of.bytes)
     for i in range(n):
         backward = max(backward, passages[i].bytes)
-    if kept + max(peak.forward, backward + s.factors) > most:
+    if kept + max(peak.forward, backward + peak.in_calls) > most:
         of[0] = before
         return False
     peak.kept = kept
@@ -453,11 +433,11 @@ cdef uint32_t weigh_batches(Search* s, Choice* choices) noexcept nogil:
         choices[n].bytes = s.bytes[b - s.begin]
         choices[n].cost = 0
         if s.within[b - s.begin] + 1 < n_stretches(g):      # backward begins with the last one
-            choices[n].cost = cost_of_batch(s, b)
+            choices[n].cost = s.besides[b - s.begin].cost
             for k in range(n_read(s, b)):
                 i = read_by(s, b, k)
                 if readers != NULL and i != NONE and batches_of(g)[i].level and not s.kept[i - s.begin]:
-                    choices[n].cost += cost_of_batch(s, i) / readers[i - s.begin]
+                    choices[n].cost += s.besides[i - s.begin].cost / readers[i - s.begin]
         n += 1
     arena_rewind(&g.scratch, top)
     return n
@@ -511,9 +491,9 @@ cdef void weigh(const Search* s, uint32_t number, Choice* x) noexcept nogil:
         if batch.level:
             if s.kept[b - s.begin]:             # else it will be transient: its readers are in the stretch too
                 x.bytes += s.bytes[b - s.begin]
-            x.cost += cost_of_batch(s, b)
+            x.cost += s.besides[b - s.begin].cost
         elif saves(s.g, batch):
-            x.cost += cost_of_batch(s, b)
+            x.cost += s.besides[b - s.begin].cost
 
 
 cdef inline bint saves(const Graph* g, const Batch* batch) noexcept nogil:
@@ -530,8 +510,6 @@ cdef double cost_of_batch(const Search* s, uint32_t b) noexcept nogil:
     cdef const Op* op
     cdef double cost = COST_OF_BATCH, elements
     cdef uint32_t j, k
-    if s.cost != NULL:
-        return s.cost[b - s.begin]
     if s.is_chain:                              # all batches are small
         return cost
     op = op_at(nodes_of(g)[order_of(g)[batch.first]].op)
@@ -1109,13 +1087,15 @@ cdef void find_peak(Search* s, Peak* peak, Passage* passages) noexcept nogil:
             peak.kept += x.call
         else:
             p.calls += x.call
-        backward = p.bytes + p.gradients + p.calls
+        peak.in_calls = max(peak.in_calls, p.calls)
+        backward = p.bytes + p.gradients
         if p.inner != NONE and p.inner + 1 < n_stretches(s.g):
             backward += p.largest
         if passages != NULL and p.inner != NONE:
             passages[p.inner - s.before] = Passage(backward, p.calls, 0)
         peak.backward = max(peak.backward, backward)
-    peak.backward += s.factors
+    peak.in_calls += s.factors
+    peak.backward += peak.in_calls
 
 
 # Backward over stretches, as a walk over their batches in order: what is there at the end of an innermost stretch, which
