@@ -49,8 +49,8 @@ cdef enum:
     LEAST_COLLECTED = 1024
     ENOUGH_COLUMNS = 128
 
-# The bytes that they take, of all products of the planned batches.
-cdef size_t bytes_of_factors(const PlanFacts* facts) noexcept nogil
+# The bytes that a pass over planned batches takes besides theirs: those of the factors of all products; on devices of tables.
+cdef size_t bytes_of_pass(const PlanFacts* facts) noexcept nogil
 # Where values will be dropped from a plan that may take `most` bytes: let factors that take some bytes have fewer columns,
 # and so take a small share; returns what they take then.
 cdef size_t limit_factors(Graph* g, size_t bytes, size_t most) noexcept nogil

@@ -26,6 +26,7 @@ from dynet_cy.schedule.facts cimport argument, is_copied
 cdef Number percent = 107
 add_tunable("schedule.budget.percent", &percent)
 
+cdef double WORK_ON_DEVICE = 1.2    # times that: working memory of calls that are listed, and run later
 cdef double GROWTH = 1.25
 cdef double MOST = 40
 cdef double SPARE = 0.97            # the share of the memory that plans count on
@@ -93,7 +94,8 @@ cdef inline size_t bytes_of_column(const Graph* g, uint32_t node) noexcept nogil
 
 
 cdef size_t bytes_to_use(const Graph* g, double left) noexcept nogil:
-    return SIZE_MAX if left == INFINITY else <size_t>max(left / g.assumed.margin, 1)
+    cdef double taken = g.assumed.margin * (WORK_ON_DEVICE if g.device or g.multi_device else 1)
+    return SIZE_MAX if left == INFINITY else <size_t>max(left / taken, 1)
 
 
 cdef size_t bytes_to_pack(const Graph* g) noexcept nogil:
@@ -151,7 +153,7 @@ cdef size_t bytes_of_call(const PlanFacts* facts, const Batch* batch, size_t* co
         return kept
     for j in range(batch.count):
         bd += nodes_of(g)[ids[j]].dim.bd
-    kept += x.nargs * sizeof(Laid) + bd * x.item_count * sizeof(uint32_t)
+    kept += x.nargs * sizeof(Laid) + (0 if on_device else bd * x.item_count * sizeof(uint32_t))
     kept += bytes_saved(g, needs, ids[0], bd) if needs.saved != NULL else 0
     for i in range(x.nargs):
         if rule_of(op, i) == LIST and batch.form != COLUMNS:
@@ -193,15 +195,15 @@ cdef size_t bytes_saved(const Graph* g, const Needs* needs, uint32_t node, uint3
     return needs.saved(&c) * sizeof(float)
 
 
-cdef size_t bytes_of_factors(const PlanFacts* facts) noexcept nogil:
+cdef size_t bytes_of_pass(const PlanFacts* facts) noexcept nogil:
     cdef Graph* g = facts.g
     cdef size_t top = g.scratch.top, n = 0
     cdef uint8_t* seen
     cdef const Node* x
     cdef const Op* op
-    cdef uint32_t b, i, arg
-    if g.device or g.multi_device:              # see `bytes_of_call`
-        return 0
+    cdef uint32_t b, i, arg, enough = min(<uint32_t>ENOUGH_COLUMNS, g.assumed.columns)
+    if g.device or g.multi_device:              # for factors see `bytes_of_call`
+        return bytes_of_tables(facts)
     seen = <uint8_t*>arena_alloc(&g.scratch, g.n_nodes)
     if seen == NULL:
         return 0
@@ -209,7 +211,7 @@ cdef size_t bytes_of_factors(const PlanFacts* facts) noexcept nogil:
     for b in range(facts.n_batches):
         x = &nodes_of(g)[order_of(g)[facts.batches[b].first]]
         op = op_at(x.op)
-        if op.needs[CPU].factors == NULL or columns_of(g, &facts.batches[b]) >= min(<uint32_t>ENOUGH_COLUMNS, g.assumed.columns):
+        if op.needs[CPU].factors == NULL or columns_of(g, &facts.batches[b]) >= enough:
             continue
         for i in range(x.nargs):
             arg = args_of(g, x)[i]
@@ -218,6 +220,17 @@ cdef size_t bytes_of_factors(const PlanFacts* facts) noexcept nogil:
                 n += bytes_of_column(g, arg)
     arena_rewind(&g.scratch, top)
     return n * g.assumed.columns
+
+
+cdef size_t bytes_of_tables(const PlanFacts* facts) noexcept nogil:
+    """The bytes of the items of all nodes on a device, which forward and backward write apart."""
+    cdef const Node* x
+    cdef size_t n = 0
+    cdef uint32_t i
+    for i in range(facts.n_nodes):
+        x = &nodes_of(facts.g)[facts.order[i]]
+        n += x.dim.bd * <size_t>x.item_count * sizeof(uint32_t)
+    return 2 * n
 
 
 cdef size_t columns_of(const Graph* g, const Batch* batch) noexcept nogil:
@@ -232,7 +245,7 @@ cdef size_t columns_of(const Graph* g, const Batch* batch) noexcept nogil:
 
 
 cdef size_t limit_factors(Graph* g, size_t bytes, size_t most) noexcept nogil:
-    while g.assumed.columns > LEAST_COLUMNS and bytes > most // SHARE_OF_FACTORS:
+    while not (g.device or g.multi_device) and g.assumed.columns > LEAST_COLUMNS and bytes > most // SHARE_OF_FACTORS:
         g.assumed.columns //= 2
         bytes //= 2
     return bytes

@@ -14,7 +14,7 @@ from libc.string cimport memset
 
 from dynet_cy.graph.structs cimport ONE, Batch, Graph, Node, Stretch, args_of, batches_of, held_of, nodes_of
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind, array_push, array_rewind
-from dynet_cy.schedule.budget cimport bytes_of, bytes_of_factors, limit_factors
+from dynet_cy.schedule.budget cimport bytes_of, bytes_of_pass, limit_factors
 from dynet_cy.schedule.facts cimport NONE, PlanFacts
 
 cdef enum:
@@ -92,7 +92,7 @@ cdef bint open_chain(Chain* c, const PlanFacts* facts, const uint32_t* targets, 
             c.held -= c.links[at].bytes if held[at] and nodes[at].nargs else 0
     measure_across(c)
     c.gradients += stays
-    c.factors = bytes_of_factors(facts)
+    c.factors = bytes_of_pass(facts)
     return True
 
 

@@ -27,7 +27,7 @@ from dynet_cy.graph.structs cimport (
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_rewind
 from dynet_cy.ops.registry cimport CPU, PRODUCT, SHARE, Op, op_at, rule_of
 from dynet_cy.schedule.budget cimport (
-    ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_of, bytes_of_call, bytes_of_factors, bytes_to_use, limit_factors,
+    ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_of, bytes_of_call, bytes_of_pass, bytes_to_use, limit_factors,
     memory_to_plan,
 )
 from dynet_cy.schedule.chains cimport SEARCHED, append_stretch, plan_chain
@@ -77,7 +77,7 @@ cdef struct Search:
     size_t* across                  # by batch: bytes that it and later ones read of earlier ones
     size_t usual                    # its average
     size_t held                     # bytes of what may be dropped although the program refers to it
-    size_t factors                  # bytes of the collected factors of weights' gradients
+    size_t others                   # bytes of a pass besides those of batches, such as factors of weights' gradients
     bint is_chain                   # all batches have one small node: a search takes longer than they do
     size_t most_along               # of transient values; 0: there are none
     uint8_t* kept                   # by batch: whether its values are not transient, wherever stretches are
@@ -102,7 +102,7 @@ cdef struct Passage:
 cdef struct Peak:
     size_t kept                     # bytes of values that are kept, and of what calls keep outside stretches
     size_t forward, backward        # bytes besides
-    size_t in_calls                 # of `backward`: what calls of a stretch keep, and factors
+    size_t in_calls                 # of `backward`: what calls of a stretch keep, and others
 
 
 cdef bint plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
@@ -149,7 +149,7 @@ cdef void find_plan(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint
         return
     bytes = bytes_at_a_time(&s) if s.limited else 0
     if bytes > most:
-        s.factors = limit_factors(g, s.factors, most)
+        s.others = limit_factors(g, s.others, most)
         bytes = bytes_at_a_time(&s)
     if bytes > most:
         g.missing = max(g.missing, bytes - most)
@@ -220,7 +220,7 @@ cdef void measure(Search* s) noexcept nogil:
         now += s.across[b]
         s.besides[b].gradients = now + stay
         s.besides[b].call = bytes_of_call(&s.facts, &batches_of(s.g)[s.begin + b], &s.besides[b].copies)
-    s.factors = bytes_of_factors(&s.facts)      # of as many columns as are planned by now
+    s.others = bytes_of_pass(&s.facts)          # with as many columns as are planned by now
 
 
 cdef bint is_held(const Search* s, uint32_t b) noexcept nogil:
@@ -1094,7 +1094,7 @@ cdef void find_peak(Search* s, Peak* peak, Passage* passages) noexcept nogil:
         if passages != NULL and p.inner != NONE:
             passages[p.inner - s.before] = Passage(backward, p.calls, 0)
         peak.backward = max(peak.backward, backward)
-    peak.in_calls += s.factors
+    peak.in_calls += s.others
     peak.backward += peak.in_calls
 
 
