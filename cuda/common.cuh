@@ -148,6 +148,11 @@ static __device__ inline int shares(size_t bstride, float *const *list, size_t b
     return __syncthreads_or(other);
 }
 
+// Element i of argument k of some, if it has as many as the result, or element j of its only batch element.
+static __device__ __forceinline__ float number_of(const dy_some &xs, unsigned k, size_t i, size_t j) {
+    return xs.p[k][xs.once >> k & 1 ? j : i];
+}
+
 // a x; for a = 1 with all bits of x, which may be an integer.
 static __device__ __forceinline__ float times(float a, float x) { return a == 1.f ? x : a * x; }
 

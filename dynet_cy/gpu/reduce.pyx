@@ -109,7 +109,7 @@ cdef size_t sharing(const Call* c) noexcept nogil:
 
 # derived: launches of along, vector_norm, norm, batch_norm
 from dynet_cy.gpu.driver cimport THREADS, launch_each, launch_rows, refused_of, value_at
-from dynet_cy.gpu.registry cimport kernel_at, module_at, needs_module, pass_scaled
+from dynet_cy.gpu.registry cimport kernel_at, module_at, pass_scaled
 from dynet_cy.ops.loops cimport DROPPED, EPSILON, Split, columns_of, lines_of, split_at
 
 cdef int CU_ALONG = module_at(b"along")
@@ -208,7 +208,6 @@ cdef int argmax_straight_through_backward(Gpu* gpu, const Call* c, uint32_t i) n
 
 
 op = gpu_op(b"argmax_straight_through", CU_ALONG, argmax_forward, argmax_straight_through_backward)
-needs_module(op, BASE)
 op.assigns = True
 
 

@@ -5,7 +5,7 @@ import importlib
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport axis_of, size_of, total_of
+from dynet_cy.core.tensor cimport axis_of, total_of
 from dynet_cy.gpu.driver cimport (
     MAX_KERNELS, MOST_GPUS, MOST_PARAMETERS, check, enter, kernel_names, launch_each, launch_rows, leave, value_at,
 )
@@ -221,25 +221,16 @@ cdef int pass_scaled(Gpu* gpu, const Tensor* dy, float a, const Tensor* dx, int 
     return contract(gpu, &kept, &reduced, a, dy.v, dx.v, acc)
 
 
-# How many arguments a kernel takes if it has one flag for each of them in a 32-bit word: whether it has batch size 1.
-cdef enum:
-    FLAGS = 32
-
-
-cdef int launch_some(Gpu* gpu, int kernel, const Call* c) noexcept nogil:
-    cdef Pointers xs
-    cdef size_t total = total_of(&c.y.dim)
-    cdef uint32_t first = 0, count, once, k
+cdef Some some_of(const Call* c, uint32_t before, uint32_t first) noexcept nogil:
+    cdef Some xs
+    cdef uint32_t k
     memset(&xs, 0, sizeof(xs))
-    while first < c.n:
-        once = 0
-        count = min(c.n - first, <uint32_t>FLAGS)
-        for k in range(count):
-            xs.p[k] = c.x[first + k].v
-            once |= <uint32_t>(c.x[first + k].dim.bd == 1) << k
-        launch_each(gpu, kernel, total, total, size_of(&c.y.dim), value_at(&xs), count, once, first, c.saved, c.y.v)
-        first += count
-    return gpu.error
+    xs.first = first
+    xs.count = min(c.n - before - first, <uint32_t>SOME)
+    for k in range(xs.count):
+        xs.p[k] = c.x[before + first + k].v
+        xs.once |= <uint32_t>(c.x[before + first + k].dim.bd == 1) << k
+    return xs
 
 
 cdef void split_axes(const Tensor* y, const Tensor* x, Axes* kept, Axes* reduced) noexcept nogil:
