@@ -70,6 +70,7 @@ static __device__ __forceinline__ void put_ranked(Ranked one, size_t e, size_t k
  *      lines = inner * outer * elements
  *      sort_backward(where = <const uint32_t*>c.saved): each(lines * (count if uses == 1 else min(count, <size_t>1))) */
 /** op argsort(x)
+ *  uses order
  *  work: two_lists(c) if i < 0 else 0
  *  forward: order(gpu, c, NULL) */
 // Sort each tile of each line; into y, or, if a line has several tiles, into `runs`.

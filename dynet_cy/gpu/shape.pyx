@@ -457,6 +457,7 @@ cdef int argsort_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 
 op = gpu_op(b"argsort", BASE, argsort_forward, NULL)
+needs_module(op, CU_ORDER)
 op.work = sort_work
 
 
