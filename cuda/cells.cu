@@ -115,36 +115,20 @@ extern "C" __global__ void weight_noise_slopes(size_t batch, size_t n, const uin
 // ---- whole cells ------------------------------------------------------------------
 // All elementwise steps of LSTM cells with h numbers, one for each line of the table. gpu/cells lists them; the lines of
 // few cells are passed by value.
-static __device__ __forceinline__ void cells_forward(size_t n, size_t h, const dy_lstm_cell *cells) {
-    for (EACH(k, n)) {
-        size_t e = k / h, j = k - e * h;
-        const float *g = cells[e].gates + j;
-        lstm_forward(cells[e], h, j, g[0], g[h], g[2 * h], g[3 * h]);
+template <class Cell> static __device__ __forceinline__ void run_cells(size_t n, size_t h, const Cell *cells) {
+    for (EACH(k, n)) lstm_alone(cells[k / h], h, k - k / h * h);
+}
+
+#define CELLS(direction, cell) \
+    extern "C" __global__ void lstm_cell_##direction(size_t n, size_t h, const cell *__restrict__ cells) { \
+        run_cells(n, h, cells); \
+    } \
+    extern "C" __global__ void few_lstm_cells_##direction(size_t n, size_t h, const __grid_constant__ dy_group cells) { \
+        run_cells(n, h, reinterpret_cast<const cell *>(cells.words)); \
     }
-}
 
-extern "C" __global__ void lstm_cell_forward(size_t n, size_t h, const dy_lstm_cell *__restrict__ cells) {
-    cells_forward(n, h, cells);
-}
-
-extern "C" __global__ void few_lstm_cells_forward(size_t n, size_t h, const __grid_constant__ dy_group cells) {
-    cells_forward(n, h, reinterpret_cast<const dy_lstm_cell *>(cells.words));
-}
-
-static __device__ __forceinline__ void cells_backward(size_t n, size_t h, const dy_lstm_cell_back *cells) {
-    for (EACH(k, n)) {
-        size_t e = k / h, j = k - e * h;
-        lstm_backward(cells[e], h, j, cells[e].dy ? cells[e].dy[j] : 0.f);
-    }
-}
-
-extern "C" __global__ void lstm_cell_backward(size_t n, size_t h, const dy_lstm_cell_back *__restrict__ cells) {
-    cells_backward(n, h, cells);
-}
-
-extern "C" __global__ void few_lstm_cells_backward(size_t n, size_t h, const __grid_constant__ dy_group cells) {
-    cells_backward(n, h, reinterpret_cast<const dy_lstm_cell_back *>(cells.words));
-}
+CELLS(forward, dy_lstm_cell)
+CELLS(backward, dy_lstm_cell_back)
 
 // ---- masks of a part -------------------------------------------------------------
 
@@ -185,7 +169,8 @@ extern "C" __global__ void part_masked_backward(size_t batch, size_t n, const fl
  *  forward:
  *      lstm_c_forward: each(batch * h)
  *  backward:
- *      lstm_c_backward_c: each(elements * h) if i == 0
+ *      f = c.x[1].v + h
+ *      forgotten_backward(stride_f = c.x[1].bstride): each(elements * h) if i == 0
  *      lstm_c_backward_gates: each(elements * h) */
 extern "C" __global__ void lstm_c_forward(size_t batch, size_t h, const float *__restrict__ before, size_t stride_before,
                                           const float *__restrict__ gates, size_t stride_gates, float *y) {
@@ -195,10 +180,10 @@ extern "C" __global__ void lstm_c_forward(size_t batch, size_t h, const float *_
     }
 }
 
-extern "C" __global__ void lstm_c_backward_c(size_t batch, size_t h, const float *__restrict__ gates, size_t stride_gates,
-                                             const float *__restrict__ dy, size_t elements, float *dx, int acc) {
-    sum_slopes(batch, h, elements, dx, acc,
-               [=](size_t b, size_t j) { return dy[b * h + j] * gates[b * stride_gates + h + j]; });
+// The gradient of a state that gates f forget: dx = dy f.
+extern "C" __global__ void forgotten_backward(size_t batch, size_t h, const float *__restrict__ f, size_t stride_f,
+                                              const float *__restrict__ dy, size_t elements, float *dx, int acc) {
+    sum_slopes(batch, h, elements, dx, acc, [=](size_t b, size_t j) { return dy[b * h + j] * f[b * stride_f + j]; });
 }
 
 extern "C" __global__ void lstm_c_backward_gates(size_t batch, size_t h, const float *__restrict__ before,
@@ -312,7 +297,7 @@ extern "C" __global__ void gru_h_backward(size_t batch, size_t n, unsigned argum
  *      tree_c_forward: some(batch * h, 1)
  *  backward:
  *      f = c.x[0].v + (2 + i) * h
- *      tree_c_backward_cell(stride_f = c.x[0].bstride): each(elements * h) if i
+ *      forgotten_backward(stride_f = c.x[0].bstride): each(elements * h) if i
  *      rows = rows_of(&c.x[0].dim)
  *      tree_c_backward_gates: some(elements * rows, 1)
  *  saved: 0 */
@@ -325,12 +310,6 @@ extern "C" __global__ void tree_c_forward(size_t batch, size_t h, const float *_
         for (unsigned k = 0; k < cells.count; k++) total += g[(3 + cells.first + k) * h] * number_of(cells, k, i, j);
         y[i] = total;
     }
-}
-
-// The gradient of a cell: dc = dy f.
-extern "C" __global__ void tree_c_backward_cell(size_t batch, size_t h, const float *__restrict__ f, size_t stride_f,
-                                                const float *__restrict__ dy, size_t elements, float *dx, int acc) {
-    sum_slopes(batch, h, elements, dx, acc, [=](size_t b, size_t j) { return dy[b * h + j] * f[b * stride_f + j]; });
 }
 
 // The gradient of the gates, which have `rows` rows. The launch with the first cells also writes those of i, o and u, and

@@ -27,7 +27,9 @@
 // for (ROWS(r, n)): the blocks of the grid share n rows; for (LANES(i, n)): the threads of a block share n elements.
 #define ROWS(r, n) size_t r = blockIdx.x; r < (n); r += gridDim.x
 #define LANES(i, n) size_t i = threadIdx.x; i < (n); i += blockDim.x
-// The same if several blocks, along y, share one row.
+// for (PLANES(p, n)): the rows of blocks of the grid, along y, share n planes.
+#define PLANES(p, n) size_t p = blockIdx.y; p < (n); p += gridDim.y
+// As LANES, if several blocks, along y, share one row.
 #define SLICES(i, n) \
     size_t i = (size_t)blockIdx.y * blockDim.x + threadIdx.x; i < (n); i += (size_t)gridDim.y * blockDim.x
 

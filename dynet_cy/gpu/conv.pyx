@@ -7,7 +7,7 @@ from dynet_cy.core.tensor cimport Call, Dim, Tensor, axis_of, element, size_of
 from dynet_cy.gpu.driver cimport THREADS, Gpu, GpuOp, across, gemm, gemm_strided, launch, planes, value_at
 from dynet_cy.gpu.registry cimport BASE, Axes, contract, expand, gpu_op, kernel_at, module_at, needs_module, strided
 from dynet_cy.kernels.kernels cimport dy_window
-from dynet_cy.ops.conv cimport GROUPS, conv_window, plain_window, pool_window as pool_window_here
+from dynet_cy.ops.conv cimport GROUPS, conv_window, plain_window
 from dynet_cy.ops.registry cimport ASSIGNS
 
 cdef GpuOp* op
@@ -305,51 +305,16 @@ op = gpu_op(b"filter1d_narrow", CU_CONV, filter1d_forward, filter1d_backward, AS
 op.work = filter1d_work
 
 
-# ---- maxpooling2d: attributes: see ops/conv.pxd ---------------------------------------
-
-cdef Window pool_window(const Call* c) noexcept nogil:
-    cdef dy_window w = pool_window_here(&c.x[0].dim, c.attrs)
-    return on_device(&w)
-
 # derived: launches of conv, pooling
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.gpu.driver cimport launch_each, launch_rows
 from dynet_cy.ops.conv cimport Pooling, adaptive, sized
 from dynet_cy.ops.loops cimport Split, split_at
 
-cdef int MAXPOOL_FORWARD = kernel_at(CU_CONV, b"maxpool_forward")
-cdef int MAXPOOL_BACKWARD = kernel_at(CU_CONV, b"maxpool_backward")
 cdef int KMAX_FORWARD = kernel_at(CU_CONV, b"kmax_forward")
 cdef int KMAX_BACKWARD = kernel_at(CU_CONV, b"kmax_backward")
 cdef int NGRAM_FORWARD = kernel_at(CU_CONV, b"ngram_forward")
 cdef int NGRAM_BACKWARD = kernel_at(CU_CONV, b"ngram_backward")
-
-
-cdef int maxpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef Window w = pool_window(c)
-    if total_of(&c.y.dim) == 0:
-        return 0
-    return launch(gpu, MAXPOOL_FORWARD, across(gpu, <size_t>w.out[0] * w.out[1]), planes(batch * w.channels), THREADS,
-                  0, batch, value_at(&w), c.x[0].v, c.x[0].bstride, c.saved, c.y.v)
-
-
-cdef int maxpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
-    cdef Window w = pool_window(c)
-    if total_of(&c.dx.dim) == 0:
-        return 0
-    return launch(gpu, MAXPOOL_BACKWARD, across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(elements * w.channels),
-                  THREADS, 0, batch, value_at(&w), c.saved, c.dy.v, elements, c.dx.v, c.accumulate)
-
-
-cdef size_t maxpooling2d_saved(const Call* c) noexcept nogil:
-    return total_of(&c.y.dim)
-
-
-op = gpu_op(b"maxpooling2d", CU_CONV, maxpooling2d_forward, maxpooling2d_backward)
-op.saved = maxpooling2d_saved
-op.assigns = True
 
 
 cdef int kmax_pooling_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -440,6 +405,33 @@ op = gpu_op(b"adaptive_avgpooling2d", CU_POOLING, adaptive_avgpooling2d_forward,
 op.assigns = True
 
 
+cdef int maxpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Pooling w = sized(&c.x[0].dim, c.attrs)
+    if total_of(&c.y.dim) == 0:
+        return 0
+    return launch(gpu, GREATEST_FORWARD, across(gpu, <size_t>w.out[0] * w.out[1]), planes(batch * w.channels), THREADS,
+                  0, batch, value_at(&w), c.x[0].v, c.x[0].bstride, c.saved, c.y.v)
+
+
+cdef int maxpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
+    cdef Pooling w = sized(&c.x[0].dim, c.attrs)
+    if total_of(&c.dx.dim) == 0:
+        return 0
+    return launch(gpu, GREATEST_BACKWARD, across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(elements * w.channels),
+                  THREADS, 0, batch, value_at(&w), c.saved, c.dy.v, elements, c.dx.v, c.accumulate)
+
+
+cdef size_t maxpooling2d_saved(const Call* c) noexcept nogil:
+    return total_of(&c.y.dim)
+
+
+op = gpu_op(b"maxpooling2d", CU_POOLING, maxpooling2d_forward, maxpooling2d_backward)
+op.saved = maxpooling2d_saved
+op.assigns = True
+
+
 cdef int adaptive_maxpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef Pooling w = adaptive(&c.x[0].dim, c.attrs)
@@ -459,5 +451,6 @@ cdef int adaptive_maxpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noe
 
 
 op = gpu_op(b"adaptive_maxpooling2d", CU_POOLING, adaptive_maxpooling2d_forward, adaptive_maxpooling2d_backward)
+op.saved = maxpooling2d_saved
 op.assigns = True
 # end of launches

@@ -354,7 +354,7 @@ cdef int GATES_FORWARD = kernel_at(CU_CELLS, b"gates_forward")
 cdef int PART_MASKED = kernel_at(CU_CELLS, b"part_masked")
 cdef int PART_MASKED_BACKWARD = kernel_at(CU_CELLS, b"part_masked_backward")
 cdef int LSTM_C_FORWARD = kernel_at(CU_CELLS, b"lstm_c_forward")
-cdef int LSTM_C_BACKWARD_C = kernel_at(CU_CELLS, b"lstm_c_backward_c")
+cdef int FORGOTTEN_BACKWARD = kernel_at(CU_CELLS, b"forgotten_backward")
 cdef int LSTM_C_BACKWARD_GATES = kernel_at(CU_CELLS, b"lstm_c_backward_gates")
 cdef int LSTM_H_FORWARD = kernel_at(CU_CELLS, b"lstm_h_forward")
 cdef int LSTM_H_BACKWARD_C = kernel_at(CU_CELLS, b"lstm_h_backward_c")
@@ -362,7 +362,6 @@ cdef int LSTM_H_BACKWARD_GATES = kernel_at(CU_CELLS, b"lstm_h_backward_gates")
 cdef int GRU_H_FORWARD = kernel_at(CU_CELLS, b"gru_h_forward")
 cdef int GRU_H_BACKWARD = kernel_at(CU_CELLS, b"gru_h_backward")
 cdef int TREE_C_FORWARD = kernel_at(CU_CELLS, b"tree_c_forward")
-cdef int TREE_C_BACKWARD_CELL = kernel_at(CU_CELLS, b"tree_c_backward_cell")
 cdef int TREE_C_BACKWARD_GATES = kernel_at(CU_CELLS, b"tree_c_backward_gates")
 
 
@@ -493,8 +492,8 @@ cdef int vanilla_lstm_c_forward(Gpu* gpu, const Call* c) noexcept nogil:
 cdef int vanilla_lstm_c_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, h = rows_of(&c.y.dim)
     if i == 0:
-        return launch_each(gpu, LSTM_C_BACKWARD_C, elements * h, batch, h, c.x[1].v, c.x[1].bstride, c.dy.v, elements,
-                           c.dx.v, c.accumulate)
+        return launch_each(gpu, FORGOTTEN_BACKWARD, elements * h, batch, h, c.x[1].v + h, c.x[1].bstride, c.dy.v,
+                           elements, c.dx.v, c.accumulate)
     return launch_each(gpu, LSTM_C_BACKWARD_GATES, elements * h, batch, h, c.x[0].v, c.x[0].bstride, c.x[1].v,
                        c.x[1].bstride, c.dy.v, elements, c.dx.v, c.accumulate)
 
@@ -584,7 +583,7 @@ cdef int tree_lstm_c_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogi
     if h == 0:
         return 0
     if i:
-        return launch_each(gpu, TREE_C_BACKWARD_CELL, elements * h, batch, h, c.x[0].v + (2 + i) * h, c.x[0].bstride,
+        return launch_each(gpu, FORGOTTEN_BACKWARD, elements * h, batch, h, c.x[0].v + (2 + i) * h, c.x[0].bstride,
                            c.dy.v, elements, c.dx.v, c.accumulate)
     cdef size_t rows = rows_of(&c.x[0].dim)
     cdef uint32_t first = 0

@@ -291,7 +291,8 @@ def test_cells(order: str) -> None:
     agree(y, o * t)
     d = numbers(batch, h, seed=3)
     dgates, dbefore, dc, dsums = poisoned(batch, 4, h), poisoned(h), poisoned(batch, h), poisoned(batch, 4, h)
-    cells.launch("lstm_c_backward_c", 2, 64, [*tight, *step, d, size(1), dbefore, np.int32(0)], order=order)
+    forgets = [np.uint64(gates.ctypes.data + 4 * h), size(4 * h)]
+    cells.launch("forgotten_backward", 2, 64, [*tight, *forgets, d, size(1), dbefore, np.int32(0)], order=order)
     agree(dbefore, (d * f).sum(0))
     arguments = [*tight, *wide, *step, d, size(batch), dgates, np.int32(0)]
     cells.launch("lstm_c_backward_gates", 2, 64, arguments, order=order)
