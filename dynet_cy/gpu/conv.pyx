@@ -122,21 +122,25 @@ cdef int make_patches(Gpu* gpu, const Product* p, const Turn* t, const Tensor* x
 
 cdef int set_result(Gpu* gpu, const Product* p, const Tensor* x, const Tensor* f, float* work, const Tensor* result,
                     float beta) noexcept nogil:
-    """result = beta result + the convolution of images x with filters f."""
+    """result = beta result + the convolution of images x with filters f; summed over the batch, one image at a time, if
+    the result has batch size 1."""
+    cdef bint shared = result.dim.bd == 1
     cdef size_t turn, m = p.rows, k = p.inner, o = p.outputs
     cdef Turn t
     cdef const float* filters
     cdef float* y
+    cdef float more
     for turn in range(turns(p)):
         t = turn_at(p, turn)
         filters = element(f, <uint32_t>t.first) + t.filters
         y = element(result, <uint32_t>t.first) + t.result
+        more = 1 if shared and t.first else beta
         make_patches(gpu, p, &t, x, work)
         if p.transposed:
-            gemm_strided(gpu, 1, 1, o, m, k, 1, filters, k, f.bstride, work, t.all_rows, m, beta, y, o, result.bstride,
+            gemm_strided(gpu, 1, 1, o, m, k, 1, filters, k, f.bstride, work, t.all_rows, m, more, y, o, result.bstride,
                          t.images)
         else:
-            gemm_strided(gpu, 0, 0, m, o, k, 1, work, t.all_rows, m, filters, k, f.bstride, beta, y, m, result.bstride,
+            gemm_strided(gpu, 0, 0, m, o, k, 1, work, t.all_rows, m, filters, k, f.bstride, more, y, m, result.bstride,
                          t.images)
     return gpu.error
 
@@ -240,26 +244,11 @@ cdef int transpose_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 cdef int transpose_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef Product p = conv_product(c, &c.y.dim)
-    cdef Tensor one
-    cdef uint32_t b
     if i == 1:
         return set_filters(gpu, &p, &c.dy, &c.x[0], c.work, &c.dx, c.accumulate)
-    if c.dx.dim.bd == p.batch:
-        return set_result(gpu, &p, &c.dy, &c.x[1], c.work, &c.dx, c.accumulate)
-    p.batch = p.images = 1                      # sum over the batch, one element after another
-    for b in range(c.y.dim.bd):
-        one = c.dy
-        one.v = element(&c.dy, b)
-        set_part(gpu, &p, &one, &c.x[1], b, c.work, &c.dx, c.accumulate or b > 0)
-    return gpu.error
-
-
-cdef int set_part(Gpu* gpu, const Product* p, const Tensor* x, const Tensor* f, uint32_t b, float* work,
-                  const Tensor* result, float beta) noexcept nogil:
-    """`set_result` with the filters of batch element b."""
-    cdef Tensor filters = f[0]
-    filters.v = element(f, b)
-    return set_result(gpu, p, x, &filters, work, result, beta)
+    if c.dx.dim.bd < p.batch:
+        p.images = 1
+    return set_result(gpu, &p, &c.dy, &c.x[1], c.work, &c.dx, c.accumulate)
 
 
 cdef size_t transpose_work(const Call* c, int i) noexcept nogil:

@@ -163,7 +163,7 @@ cdef int custom_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     if total_of(&prepared.dim) == total_of(&dx.dim):
         return scaled(gpu, total_of(&dx.dim), 1, prepared.v, dx.v, c.accumulate)
     align_axes(&dx.dim, prepared.dim.nd)
-    split_axes(&prepared, &dx, &kept, &reduced)
+    split_axes(&prepared.dim, &prepared.dim, &prepared.dim, &dx.dim, &kept, &reduced)
     return contract(gpu, &kept, &reduced, 1, prepared.v, dx.v, c.accumulate)
 
 

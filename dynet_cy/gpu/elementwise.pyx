@@ -3,11 +3,11 @@
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport Call, axis_of, total_of
+from dynet_cy.core.tensor cimport Call, total_of
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_rows, value_at
 from dynet_cy.gpu.registry cimport (
-    POINTERS, Axes, Pointers, add_axis, axes_in, axes_total, by_threads, contract, expand, gpu_op, gpu_op_named,
-    kernel_at, module_at, no_axes, scaled, strided, sum_pointers,
+    POINTERS, Axes, Pointers, add_axis, axes_of, axes_total, by_threads, contract, expand, gpu_op, gpu_op_named,
+    kernel_at, module_at, no_axes, scaled, split_axes, strided, sum_pointers,
 )
 from dynet_cy.kernels.kernels cimport DY_BINARY_COUNT, DY_UNARY_COUNT
 from dynet_cy.ops.elementwise cimport BINARY, CONSTANT_A, CONSTANT_B, DY_INTEGER_COUNT, INTEGER, THROUGH, UNARY
@@ -61,38 +61,16 @@ cdef int[MAX_OPS] BINARY_FORWARD
 cdef int[MAX_OPS][2] BINARY_BACKWARD
 
 
-cdef void axes_of(const Call* c, Axes* all, Axes* kept, Axes* reduced, uint32_t i) noexcept nogil:
-    """The axes of y with the strides of a, b and y: all of them, and separately those that argument i has or lacks."""
-    cdef uint32_t k, j
-    cdef size_t size, total = 1
-    cdef size_t[2] own, step, stride
-    stride[0] = stride[1] = 1
-    no_axes(all)
-    no_axes(kept)
-    no_axes(reduced)
-    for k in range(c.y.dim.nd + 1):
-        size = c.y.dim.d[k] if k < c.y.dim.nd else c.y.dim.bd
-        for j in range(2):
-            own[j] = axis_of(&c.x[j].dim, k) if k < c.y.dim.nd else c.x[j].dim.bd
-            step[j] = 0 if own[j] == 1 else stride[j]
-            stride[j] *= own[j]
-        add_axis(all, size, step[0], step[1], total)
-        add_axis(reduced if own[i] == 1 else kept, size, step[0], step[1], total)
-        total *= size
-
-
 cdef int binary_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Axes all, kept, reduced
-    cdef size_t n
-    axes_of(c, &all, &kept, &reduced, 0)
-    n = axes_total(&all)
-    return launch_each(gpu, BINARY_FORWARD[gpu.op], n, n, value_at(&all), c.x[0].v, c.x[1].v, c.y.v) if n else 0
+    cdef Axes all = axes_of(&c.y.dim, &c.x[0].dim, &c.x[1].dim)
+    cdef size_t n = axes_total(&all)
+    return launch_each(gpu, BINARY_FORWARD[gpu.op], n, n, value_at(&all), c.x[0].v, c.x[1].v, c.y.v)
 
 
 cdef int binary_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Axes all, kept, reduced
+    cdef Axes kept, reduced
     cdef size_t n, terms
-    axes_of(c, &all, &kept, &reduced, i)
+    split_axes(&c.y.dim, &c.x[0].dim, &c.x[1].dim, &c.x[i].dim, &kept, &reduced)
     n = axes_total(&kept)
     terms = axes_total(&reduced)
     if by_threads(gpu, n, terms):
@@ -123,11 +101,11 @@ cdef int[MAX_OPS] INTEGER_FORWARD
 
 
 cdef int integer_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Axes all, kept, reduced
+    cdef Axes all
     cdef size_t n = total_of(&c.y.dim)
     cdef bint first = c.attrs[0].u != <uint32_t>CONSTANT_A, second = c.attrs[0].u != <uint32_t>CONSTANT_B
     if c.n == 2:
-        axes_of(c, &all, &kept, &reduced, 0)
+        all = axes_of(&c.y.dim, &c.x[0].dim, &c.x[1].dim)
     else:
         no_axes(&all)
         add_axis(&all, n, first, second, 1)
@@ -181,7 +159,7 @@ cdef int add_scaled(Gpu* gpu, const Call* c, float scale) noexcept nogil:
         contract(gpu, &axes, &terms, 1, c.work, c.y.v, 0)
     for i in range(c.n):
         if c.x[i].dim.bd != c.y.dim.bd:         # one batch element for the whole batch
-            axes_in(&c.y, &c.x[i], &axes)
+            axes = axes_of(&c.y.dim, &c.x[i].dim, &c.x[i].dim)
             expand(gpu, &axes, scale, c.x[i].v, c.y.v, acc)
             acc = True
     return gpu.error

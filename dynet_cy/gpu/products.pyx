@@ -5,7 +5,7 @@ from libc.stdint cimport uint32_t
 from dynet_cy.core.tensor cimport Call, Packed, Tensor, cols_of, rows_of, size_of, total_of
 from dynet_cy.gpu.driver cimport OUTPUT, Gpu, GpuOp, fill, gemm, gemm_strided, launch_each, launch_rows
 from dynet_cy.gpu.registry cimport (
-    BASE, Axes, axes_in, contract, contract_list, expand, expand_list, gpu_op, gpu_op_named, kernel_at, module_at,
+    BASE, Axes, axes_of, contract, contract_list, expand, expand_list, gpu_op, gpu_op_named, kernel_at, module_at,
     split_axes,
 )
 from dynet_cy.ops.linalg cimport AFFINE, Algebra, add_products, factors_of_a, multiply, product_op_at
@@ -59,7 +59,7 @@ cdef bint begin_sum_there(void* on, const Call* c) noexcept nogil:
     cdef Axes axes
     if b.list != NULL:
         y.dim.bd = b.dim.bd = 1
-    axes_in(&y, &b, &axes)
+    axes = axes_of(&y.dim, &b.dim, &b.dim)
     if b.list != NULL:
         expand_list(<Gpu*>on, c.y.dim.bd, &axes, 1, <const void*>b.list, c.y.v, 0)
     else:
@@ -72,7 +72,7 @@ cdef void add_to_bias_there(void* on, const Tensor* dy, const Tensor* db, bint a
     cdef Axes kept, reduced
     if b.list != NULL:
         y.dim.bd = b.dim.bd = 1
-    split_axes(&y, &b, &kept, &reduced)
+    split_axes(&y.dim, &y.dim, &y.dim, &b.dim, &kept, &reduced)
     if b.list != NULL:
         contract_list(<Gpu*>on, dy.dim.bd, dy.bstride, &kept, &reduced, 1, dy.v, <const void*>b.list, accumulate)
     else:

@@ -3,9 +3,9 @@
 from libc.math cimport INFINITY, NAN, isinf
 from libc.stdint cimport uint32_t
 
-from dynet_cy.core.tensor cimport Call, size_of, total_of
+from dynet_cy.core.tensor cimport Call, Dim, size_of, total_of
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill
-from dynet_cy.gpu.registry cimport BASE, FEW_TERMS, Axes, add_axis, axes_total, contract, expand, gpu_op, no_axes
+from dynet_cy.gpu.registry cimport BASE, FEW_TERMS, Axes, add_axis, axes_of, axes_total, contract, expand, gpu_op, split_axes
 from dynet_cy.ops.registry cimport ASSIGNS
 
 
@@ -24,31 +24,17 @@ cdef void reduction_axes(const Call* c, Axes* kept, Axes* reduced, Axes* back) n
 
     If the nodes of a batch share x, each has its own sum: an axis of y that x does not have.
     """
+    cdef const Dim* x = &c.x[0].dim
+    cdef Dim y = x[0]                               # with one element along the axes that are reduced
     cdef uint32_t k
-    cdef uint32_t mask = c.attrs[0].u
-    cdef size_t size, at = 1, to = 1
-    no_axes(kept)
-    no_axes(reduced)
-    no_axes(back)
-    for k in range(c.x[0].dim.nd):
-        size = c.x[0].dim.d[k]
-        if mask >> k & 1:
-            add_axis(reduced, size, at, 0, 0)
-            add_axis(back, size, 0, 0, 0)
-        else:
-            add_axis(kept, size, at, 0, 0)
-            add_axis(back, size, to, 0, 0)
-            to *= size
-        at *= size
-    size = c.x[0].dim.bd
-    if size == 1:
+    for k in range(y.nd):
+        if c.attrs[0].u >> k & 1:
+            y.d[k] = 1
+    y.bd = min(x.bd, c.y.dim.bd)
+    split_axes(x, x, x, &y, kept, reduced)
+    back[0] = axes_of(x, &y, &y)
+    if x.bd == 1:
         add_axis(kept, c.y.dim.bd, 0, 0, 0)
-    elif c.y.dim.bd == 1:
-        add_axis(reduced, size, at, 0, 0)
-        add_axis(back, size, 0, 0, 0)
-    else:
-        add_axis(kept, size, at, 0, 0)
-        add_axis(back, size, to, 0, 0)
 
 
 cdef float share(const Call* c) noexcept nogil:

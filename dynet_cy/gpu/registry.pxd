@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from dynet_cy.core.tensor cimport Call, Tensor
+from dynet_cy.core.tensor cimport Call, Dim, Tensor
 from dynet_cy.gpu.driver cimport Gpu, GpuBackward, GpuForward, GpuOp
 
 
@@ -106,7 +106,7 @@ cdef int contract_list(Gpu* gpu, size_t batch, size_t stride, const Axes* kept, 
 cdef int pass_scaled(Gpu* gpu, const Tensor* dy, float a, const Tensor* dx, int acc) noexcept nogil
 # Some of the arguments of a call after the first `before` ones: from number `first` of these on.
 cdef Some some_of(const Call* c, uint32_t before, uint32_t first) noexcept nogil
-# The axes of y with their strides in array 0: `reduced` are those along which x has one element, `kept` the others.
-cdef void split_axes(const Tensor* y, const Tensor* x, Axes* kept, Axes* reduced) noexcept nogil
-# Axes of y with the strides of x in array 0.
-cdef void axes_in(const Tensor* y, const Tensor* x, Axes* axes) noexcept nogil
+# The axes of y with the strides of a, b and y in arrays 0 to 2; a and b may have one element along an axis.
+cdef Axes axes_of(const Dim* y, const Dim* a, const Dim* b) noexcept nogil
+# The same: `reduced` are those along which x has one element, `kept` the others.
+cdef void split_axes(const Dim* y, const Dim* a, const Dim* b, const Dim* x, Axes* kept, Axes* reduced) noexcept nogil
