@@ -23,8 +23,8 @@ from dynet_cy.gpu.cells cimport find_cells, take_cells_apart
 from dynet_cy.gpu.commands cimport Pass, begin_pass
 from dynet_cy.gpu.copies cimport find_copies
 from dynet_cy.gpu.driver cimport (
-    MOST_GPUS, Address, Gpu, enter, fetch_bytes, gpu_at, leave, pthread_mutex_lock, pthread_mutex_unlock, raise_error,
-    wait, wait_for,
+    MOST_GPUS, Address, Gpu, enter, fetch_bytes, gpu_at, leave, leave_or_raise, pthread_mutex_lock,
+    pthread_mutex_unlock, raise_error, wait, wait_for,
 )
 from dynet_cy.gpu.fusion cimport find_fusions, take_fusions_apart
 from dynet_cy.gpu.graphs cimport (
@@ -663,7 +663,6 @@ cdef int take_from(Graph* g, const Batch* batch, int device) except -1:
     cdef const float* at
     cdef Node* a
     cdef uint32_t j
-    cdef int error = 0
     if gpu != NULL:
         wait_for(gpu)
     with nogil:
@@ -691,12 +690,8 @@ cdef int take_from(Graph* g, const Batch* batch, int device) except -1:
         if gpu != NULL:
             fetch_part(gpu, source, y - n, n)
             wait(gpu)
-            error = leave(gpu)
-    if gpu != NULL:
-        if error:
-            raise_error(gpu, error)
-        check_updates(gpu)
-    return 0
+            leave_or_raise(gpu)
+    return check_updates(gpu) if gpu != NULL else 0
 
 
 cdef int fetch_part(Gpu* gpu, const float* source, float* to, size_t n) noexcept nogil:

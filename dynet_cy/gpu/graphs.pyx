@@ -9,8 +9,8 @@ from libc.string cimport memcmp, memcpy, memmove, memset
 from dynet_cy.core.engine cimport add_tunable
 from dynet_cy.core.threads cimport Number
 from dynet_cy.gpu.driver cimport (
-    FORKED, MOST_GPUS, Address, Counts, Records, enter, failed, fetch_bytes, gpu_at, leave, play, raise_error,
-    set_error, wait, wait_for, wait_with,
+    FORKED, MOST_GPUS, Address, Counts, Records, enter, failed, fetch_now, gpu_at, leave, play, set_error, wait_for,
+    wait_with,
 )
 from dynet_cy.gpu.memory cimport address_in, check_updates, close_mirror, mirror_bytes, open_mirror, was_short
 from dynet_cy.graph.expressions cimport ComputationGraph
@@ -306,7 +306,7 @@ cdef int fetch(Graph* g, int device, float* v, size_t n) except -1:
     """Copy n floats from the device to v, which points into an arena of the graph."""
     cdef DeviceGraph* d = device_graph(g, device)
     wait_for(d.gpu)                             # nothing is copied if a signal handler raises
-    copy_here(g, d, v, n)
+    fetch_now(d.gpu, v, device_ptr(g, d, v), n * sizeof(float))
     return check_updates(d.gpu)
 
 
@@ -314,20 +314,7 @@ cdef int fetch_within(Graph* g, int device, float* v, size_t n, Interrupts* s) e
     cdef DeviceGraph* d = device_graph(g, device)
     with nogil:
         wait_with(d.gpu, s)
-    return copy_here(g, d, v, n)
-
-
-cdef int copy_here(Graph* g, DeviceGraph* d, float* v, size_t n) except -1:
-    cdef Gpu* gpu = d.gpu
-    cdef int error
-    with nogil:
-        if not enter(gpu):
-            fetch_bytes(gpu, v, <Address><uintptr_t>device_ptr(g, d, v), n * sizeof(float))
-            wait(gpu)
-        error = leave(gpu)
-    if error:
-        raise_error(gpu, error)
-    return 0
+    return fetch_now(d.gpu, v, device_ptr(g, d, v), n * sizeof(float))
 
 
 # ---- shortages -------------------------------------------------------------------------

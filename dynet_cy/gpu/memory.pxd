@@ -70,6 +70,8 @@ cdef int reserve_arena(Gpu* gpu, DeviceArena* a, size_t n) noexcept nogil
 cdef int extend_arena(DeviceArena* a, size_t n) noexcept nogil
 # `enters`: enter the device; False if it is entered already.
 cdef void close_arena(DeviceArena* a, bint enters=*) noexcept nogil
+# Memory for n bytes that are used at once: the next ones may be the same, since work on a device runs in order.
+cdef Address working_memory(Gpu* gpu, size_t n, str what) except 0
 # A device has had no memory for a pass.  From then on arenas take less in advance.
 cdef void note_shortage(Gpu* gpu) noexcept nogil
 cdef bint was_short(const Gpu* gpu) noexcept nogil

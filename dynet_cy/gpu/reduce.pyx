@@ -5,7 +5,9 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, Dim, size_of, total_of
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill
-from dynet_cy.gpu.registry cimport BASE, FEW_TERMS, Axes, add_axis, axes_of, axes_total, contract, expand, gpu_op, split_axes
+from dynet_cy.gpu.registry cimport (
+    BASE, FEW_TERMS, Axes, add_axis, axes_of, axes_total, contract, expand, gpu_op, split_axes,
+)
 from dynet_cy.ops.registry cimport ASSIGNS
 
 
