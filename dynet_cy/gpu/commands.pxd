@@ -9,7 +9,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 
 from dynet_cy.core.tensor cimport Call
 from dynet_cy.execute.walk cimport Device, Form, Walk
-from dynet_cy.gpu.graphs cimport DeviceGraph
+from dynet_cy.gpu.graphs cimport ARENAS, DeviceGraph
 from dynet_cy.graph.structs cimport Graph
 from dynet_cy.memory.arena cimport Arena
 
@@ -73,7 +73,6 @@ cdef struct Window:
 
 cdef enum:
     MOST_WRITTEN = 64               # calls of a section that write gradients
-    ARENAS = 4
     WINDOWS = 2 * ARENAS            # first the last one of each arena, then those before these
 
 # How far the segment of an arena that is in use was noted to be needed on the device.

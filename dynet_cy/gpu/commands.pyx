@@ -19,8 +19,8 @@ from dynet_cy.execute.walk cimport (
     Collected, Device, allocate, begin_walk, forward_call, forward_each, owed_place, settle,
 )
 from dynet_cy.gpu.driver cimport Address, GpuOp
-from dynet_cy.gpu.graphs cimport device_ptr
-from dynet_cy.gpu.memory cimport Mirror, Range, begin_use, note_use
+from dynet_cy.gpu.graphs cimport ARENAS, GRADS, SCRATCH, begin_uses, device_ptr
+from dynet_cy.gpu.memory cimport Mirror, Range, note_use
 from dynet_cy.gpu.registry cimport gpu_op_at, module_at
 from dynet_cy.graph.structs cimport (
     COLUMNS, EACH, FLATTENED, FORMS, KEEPS_FACTORS, NO_BATCH, ONE, SENT, STACKED, Batch, Node, args_of, batches_of,
@@ -301,8 +301,8 @@ cdef void note_memory(Walk* w) noexcept nogil:
     """Note that the device needs the memory too."""
     cdef Pass* s = pass_of(w)
     s.scratch_needed = max(s.scratch_needed, w.g.scratch.top)
-    note_growth(&w.g.scratch, &s.d.scratch, &s.scratch_noted)
-    note_growth(&w.g.grads, &s.d.grads, &s.grads_noted)
+    note_growth(&w.g.scratch, &s.d.mirrors[SCRATCH], &s.scratch_noted)
+    note_growth(&w.g.grads, &s.d.mirrors[GRADS], &s.grads_noted)
 
 
 cdef inline void note_growth(const Arena* a, Mirror* m, Noted* noted) noexcept nogil:
@@ -725,9 +725,6 @@ cdef void begin_pass(Pass* s, Graph* g, DeviceGraph* d) noexcept nogil:
     s.values_needed = s.values_from = g.values.top
     s.scratch_needed = s.scratch_from = g.scratch.top
     s.tables_from = g.tables.top
-    begin_use(&g.values, &d.values)
-    begin_use(&g.grads, &d.grads)
-    begin_use(&g.scratch, &d.scratch)
-    begin_use(&g.tables, &d.tables)
+    begin_uses(g, d)
     arena_rewind(&d.commands, 0)
     array_rewind(&d.ranges, 0)

@@ -28,11 +28,10 @@ from dynet_cy.gpu.driver cimport (
 )
 from dynet_cy.gpu.fusion cimport find_fusions, take_fusions_apart
 from dynet_cy.gpu.graphs cimport (
-    DeviceGraph, close, device_graph, device_ptr, fetch, fetch_within, limit_by_device, raise_of_device,
+    GRADS, VALUES, DeviceGraph, begin_uses, close, device_graph, device_ptr, extend_mirrors, fetch, fetch_within,
+    limit_by_device, raise_of_device,
 )
-from dynet_cy.gpu.memory cimport (
-    Range, begin_use, check_updates, extend_mirror, note_uses, out_of_device_memory, send_ranges,
-)
+from dynet_cy.gpu.memory cimport Range, check_updates, note_uses, out_of_device_memory, send_ranges
 from dynet_cy.gpu.passes cimport load_moves, raise_pass_failure, run_pass
 from dynet_cy.graph.expressions cimport parameter_here, value_here
 from dynet_cy.graph.making cimport is_transfer, source_of
@@ -704,20 +703,17 @@ cdef int give_to(Graph* g, DeviceGraph* d, float* v, size_t n) except -1:
     """Send n values from an arena of the graph to the mirror of the arena on a device."""
     cdef Gpu* gpu = d.gpu
     cdef size_t needed = g.values.top
-    cdef int error = 0, failure
+    cdef int error = 0, failure, arena = 0
     cdef Range r
-    begin_use(&g.values, &d.values)
-    begin_use(&g.grads, &d.grads)               # values that are dropped after the pass are there
+    begin_uses(g, d)
     r.host_ptr = v
     r.device_ptr = <Address><uintptr_t>device_ptr(g, d, v)
     r.n = n * sizeof(float)
     with nogil:
-        note_uses(&g.values, &d.values)
-        note_uses(&g.grads, &d.grads)
+        note_uses(&g.values, &d.mirrors[VALUES])
+        note_uses(&g.grads, &d.mirrors[GRADS])  # values that are dropped after the pass are there
         if not enter(gpu):
-            error = extend_mirror(&d.values)
-            if not error:
-                error = extend_mirror(&d.grads)
+            error = extend_mirrors(d, &arena)
             if not error:
                 send_ranges(gpu, &r, 1)
         failure = leave(gpu)
