@@ -14,24 +14,21 @@ from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy, memmove, memset
 
 from dynet_cy.core.tensor cimport rows_of, size_of
-from dynet_cy.execute.gradients cimport backward_call, contribute
-from dynet_cy.execute.walk cimport (
-    Form, Walk, allocate, arrange, clear_call, settle, settle_gradients,
-)
+from dynet_cy.execute.gradients cimport contribute
+from dynet_cy.execute.walk cimport Form, Walk, allocate, clear_call, settle, settle_gradients
 from dynet_cy.gpu.addresses cimport BatchAddress, gradient_there, is_live, stride_of, there
 from dynet_cy.gpu.commands cimport (
-    CELLS, Command, Pass, add_command, allocate_lines, device_forms, make_tables, on_device, set_lines,
+    CELLS, Command, Pass, add_command, allocate_lines, backward_alone, device_forms, forward_alone, make_table,
+    note_done, on_device, set_lines,
 )
 from dynet_cy.gpu.driver cimport OUTPUT, STATE, SUMS
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, module_at
 from dynet_cy.graph.structs cimport (
-    CELL, EACH, IN_CELL, KEEPS_ASKED, LIVE, NEEDS_GRAD, NO_BATCH, ONE, STACKED, Batch, Node, args_of, batches_of,
-    nodes_of,
-    order_of, state_of,
+    CELL, EACH, IN_CELL, KEEPS_ASKED, LIVE, NEEDS_GRAD, NO_BATCH, Batch, Node, args_of, batches_of, nodes_of, order_of,
+    state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.memory.storage cimport Param
-from dynet_cy.ops.registry cimport op_at
 from dynet_cy.schedule.facts cimport PlanFacts, batch_of, count_readers, list_batches, open_facts
 from dynet_cy.watch.instruments cimport checking
 
@@ -207,15 +204,6 @@ cdef void mark_cell(const PlanFacts* facts, uint32_t number) noexcept nogil:
             batches[k].cell = 0
 
 
-cdef void take_cells_apart(Graph* g, uint32_t n) noexcept nogil:
-    cdef Batch* batch = batches_of(g) + g.n_batches
-    cdef uint32_t b
-    for b in range(n):
-        batch[b].cell = 0
-        if batch[b].form == CELL or batch[b].form == IN_CELL:
-            batch[b].form = ONE if batch[b].count == 1 else STACKED
-
-
 # ---- launches ----------------------------------------------------------------------------
 
 cdef int add_cells(Walk* w, int kernel, int few, const Batch* batch, void* table, uint32_t n,
@@ -239,45 +227,6 @@ cdef uint32_t elements_of(const Graph* g, const Batch* batch) noexcept nogil:
     for j in range(batch.count):
         n += nodes_of(g)[order_of(g)[batch.first + j]].dim.bd
     return n
-
-
-# ---- the batch of states ------------------------------------------------------------------
-
-cdef int one_forward(Walk* w, Batch* batch) noexcept nogil:
-    """Compute a batch that was dropped again, without its cell, whose gates are there."""
-    cdef uint32_t form = batch.form, cell = batch.cell
-    cdef int failed
-    batch.form = ONE if batch.count == 1 else STACKED
-    batch.cell = 0
-    failed = w.device.forms[batch.form].forward(w, batch, 1)
-    batch.form = form
-    batch.cell = cell
-    return failed
-
-
-cdef int states_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
-    if w.again:
-        return one_forward(w, batch)
-    clear_call(batch)
-    return w.device.send_arguments(w, batch)
-
-
-cdef int states_backward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
-    cdef Pass* s = <Pass*>w
-    return 0 if s.cells != NULL and s.cells[batch.cell - 1] else alone_backward(w, batch)
-
-
-cdef int alone_backward(Walk* w, Batch* batch) noexcept nogil:
-    """Compute the gradients of the arguments of a batch as without cells."""
-    cdef uint32_t form = batch.form
-    cdef int failed
-    batch.form = ONE if batch.count == 1 else STACKED
-    batch.cell = 0
-    failed = arrange(w, batch, op_at(first_of(w.g, batch).op)) or settle(w) or backward_call(w, batch, 1)
-    batch.form = form
-    batch.cell = (batch + (form == IN_CELL) - batches_of(w.g)) + 1
-    clear_call(batch)
-    return failed
 
 
 # ---- the batch of outputs, forward ----------------------------------------------------------
@@ -337,7 +286,7 @@ cdef int cell_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef float* y
     cdef size_t size
     if w.again:
-        return one_forward(w, batch)
+        return forward_alone(w, batch)
     clear_call(batch)
     table = x = <CellForward*>allocate_lines(s, count * sizeof(CellForward))
     if table == NULL or settle(w):
@@ -392,15 +341,13 @@ cdef int cell_backward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
         # They are not side by side, or the program may ask for the gradients of the gates.
         alone = alone or sums_of(g, h).form == EACH or sums_of(g, h).keeps & KEEPS_ASKED
     if alone:
-        return alone_backward(w, batch)
+        return backward_alone(w, batch)
     w.n_live = n_live
     w.n_live_in_batch += n_live
     if n_live == 0:
         return 0
-    if s.cells == NULL and make_tables(
-            s, <void**>&s.cells, g.n_batches, <void**>&s.cell_of, g.n_nodes * sizeof(uint32_t)):
+    if make_table(s, <void**>&s.cell_of, g.n_nodes * sizeof(uint32_t)) or note_done(s, number - 1, 2):
         return -1
-    s.cells[number] = True
     if settle(w) or settle_gradients(w, number) or settle_gradients(w, number - 1):
         return -1
     for j in range(batch.count):
@@ -535,7 +482,5 @@ cdef int list_cells_back(Walk* w, const Batch* batch) noexcept nogil:
 
 
 cdef Form* forms = device_forms()
-forms[IN_CELL].forward = states_forward
-forms[IN_CELL].backward = states_backward
 forms[CELL].forward = cell_forward
 forms[CELL].backward = cell_backward

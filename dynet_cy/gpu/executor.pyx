@@ -19,14 +19,14 @@ from dynet_cy.execute.gradient_memory cimport close_lending, take_back
 from dynet_cy.execute.gradients cimport contribute
 from dynet_cy.execute.rematerialize cimport may_drop
 from dynet_cy.execute.walk cimport Device, Failure, Form, Part, Walk, begin_walk, clear_call, raise_failure, settle
-from dynet_cy.gpu.cells cimport find_cells, take_cells_apart
-from dynet_cy.gpu.commands cimport Pass, begin_pass
+from dynet_cy.gpu.cells cimport find_cells
+from dynet_cy.gpu.commands cimport Pass, begin_pass, form_alone
 from dynet_cy.gpu.copies cimport find_copies
 from dynet_cy.gpu.driver cimport (
     MOST_GPUS, Address, Gpu, enter, fetch_bytes, gpu_at, leave, leave_or_raise, pthread_mutex_lock,
     pthread_mutex_unlock, raise_error, wait, wait_for,
 )
-from dynet_cy.gpu.fusion cimport find_fusions, take_fusions_apart
+from dynet_cy.gpu.fusion cimport find_fusions
 from dynet_cy.gpu.graphs cimport (
     GRADS, VALUES, DeviceGraph, begin_uses, close, device_graph, device_ptr, extend_mirrors, fetch, fetch_within,
     limit_by_device, raise_of_device,
@@ -36,8 +36,9 @@ from dynet_cy.gpu.passes cimport load_moves, raise_pass_failure, run_pass
 from dynet_cy.graph.expressions cimport parameter_here, value_here
 from dynet_cy.graph.making cimport is_transfer, source_of
 from dynet_cy.graph.structs cimport (
-    FORMS, LIVE, NEEDS_GRAD, NO_BATCH, SENT, Batch, Graph, Node, args_of, batches_of, cut_stretches, device_of, engine,
-    gradient_of_node, nodes_of, order_of, release_arguments, state_of, value_leaves, value_of,
+    CELL, FORMS, FUSION, IN_CELL, IN_FUSION, LIVE, NEEDS_GRAD, NO_BATCH, SENT, Batch, Graph, Node, args_of, batches_of,
+    cut_stretches, device_of, engine, gradient_of_node, nodes_of, order_of, release_arguments, state_of, value_leaves,
+    value_of,
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
@@ -391,8 +392,13 @@ cdef void finish_plan(Walk* w, uint32_t n_batches) noexcept nogil:
 
 
 cdef void take_apart(Walk* w, uint32_t n) noexcept nogil:
-    take_cells_apart(w.g, n)
-    take_fusions_apart(w.g, n)
+    """Let planned batches run one by one."""
+    cdef Batch* batch = batches_of(w.g) + w.g.n_batches
+    cdef uint32_t b
+    for b in range(n):
+        batch[b].cell = 0
+        if batch[b].form in (CELL, IN_CELL, FUSION, IN_FUSION):
+            batch[b].form = form_alone(w.g, &batch[b])
 
 
 cdef int copy_values(Walk* w, Batch* batch, uint32_t n) noexcept nogil:

@@ -284,7 +284,7 @@ cdef DeviceGraph* device_graph(Graph* g, int device) except NULL:
         d.gpu = gpu
         for k in range(ARENAS):
             open_mirror(gpu, &d.mirrors[k])
-            # A pass lists all calls before the first one runs, and what is dropped on the host is dropped on the device.
+            # A pass lists all calls before the first one runs.  What is dropped on the host is dropped on the device.
             g.arenas[k].mirrored = True
         arena_open(&d.commands, False, process_memory())
         array_open(&d.ranges, False, process_memory())
