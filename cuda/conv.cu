@@ -13,6 +13,32 @@ static __device__ __forceinline__ void windows_of(const dy_gpu_window &w, int d,
     *high = end < w.out[d] ? end : w.out[d];
 }
 
+/** op conv2d()
+ *  op conv2d_bias()
+ *  uses conv
+ *  Product p = conv_product(c, &c.x[0].dim)
+ *  forward: convolve(gpu, c, &p)
+ *  backward:
+ *      return set_image(gpu, &p, &c.x[1], &c.dy, c.work, &c.dx, c.accumulate) if i == 0
+ *      return set_filters(gpu, &p, &c.x[0], &c.dy, c.work, &c.dx, c.accumulate) if i == 1
+ *      return sum_to_bias(gpu, c, &p, c.accumulate)
+ *  work: product_work(&p, i) if i < 2 else 0 */
+/** op conv_transpose2d()
+ *  uses conv
+ *  Product p = conv_product(c, &c.y.dim)
+ *  forward: set_image(gpu, &p, &c.x[1], &c.x[0], c.work, &c.y, False)
+ *  backward:
+ *      return set_filters(gpu, &p, &c.dy, &c.x[0], c.work, &c.dx, c.accumulate) if i == 1
+ *      return set_result(gpu, &p, &c.dy, &c.x[1], c.work, &c.dx, c.accumulate)
+ *  work: product_work(&p, i) */
+/** op filter1d_narrow()
+ *  uses conv
+ *  Product p = filter_product(c)
+ *  forward: set_result(gpu, &p, &c.x[0], &c.x[1], c.work, &c.y, 0)
+ *  backward:
+ *      return set_image(gpu, &p, &c.x[1], &c.dy, c.work, &c.dx, c.accumulate) if i == 0
+ *      return set_filters(gpu, &p, &c.x[0], &c.dy, c.work, &c.dx, c.accumulate)
+ *  work: product_work(&p, i) */
 // The matrix of patches: a row for each output position of each image, a column for each (filter row, filter column,
 // channel); zero beyond the image.
 extern "C" __global__ void patches(size_t images, dy_gpu_window w, const float *__restrict__ x, size_t stride_x,

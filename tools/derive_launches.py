@@ -491,7 +491,7 @@ class Module:
         """The names that the hand-written part defines and imports."""
         found = set(re.findall(r"^cdef [^=(\n]*?(\w+)(?:\(| =|$)", self.own, re.MULTILINE))
         imported = " ".join(re.findall(r"cimport (\([^()]*\)|.*)", self.own))
-        structs = re.findall(r"^ *ctypedef \w+ (\w+)", self.own, re.MULTILINE)
+        structs = re.findall(r"^ *(?:ctypedef \w+|cdef struct) (\w+)", self.own, re.MULTILINE)
         return found | set(re.findall(r"\w+", imported)) | set(structs)
 
     def imports(self, used: set[str], stem: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from dynet_cy.core.tensor cimport Call
 from dynet_cy.execute.walk cimport Device, Form, Walk
 from dynet_cy.gpu.graphs cimport ARENAS, DeviceGraph
-from dynet_cy.graph.structs cimport Batch, Graph
+from dynet_cy.graph.structs cimport Batch, Graph, Node, nodes_of, order_of
 from dynet_cy.memory.arena cimport Arena
 
 
@@ -119,6 +119,11 @@ cdef struct Pass:
     uint32_t n_written
     uintptr_t[MOST_WRITTEN] written
     uint32_t* last_move             # by number of a node: the number of the last move to its gradient; 0: none
+
+
+cdef inline Node* first_of(const Graph* g, const Batch* batch) noexcept nogil:
+    """The first node of a batch."""
+    return &nodes_of(g)[order_of(g)[batch.first]]
 
 
 # End the list of commands: pending moves, and those that run first.

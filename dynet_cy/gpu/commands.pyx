@@ -117,7 +117,7 @@ cdef int add_call(Pass* s, int kind, const Call* call, const Batch* batch, uint3
     memcpy(x, call.x, call.n * sizeof(Tensor))
     c.call = call[0]
     c.call.x = x
-    c.op = nodes_of(s.walk.g)[order_of(s.walk.g)[batch.first]].op
+    c.op = first_of(s.walk.g, batch).op
     c.items = batch.items
     c.i = i
     c.nodes = nodes
@@ -357,7 +357,7 @@ cdef int translate(Walk* w, const Batch* batch, Call* c) noexcept nogil:
     """Replace the pointers of a call by device pointers."""
     cdef Pass* s = pass_of(w)
     cdef Graph* g = w.g
-    cdef Node* node = &nodes_of(g)[order_of(g)[batch.first]]
+    cdef Node* node = first_of(g, batch)
     cdef uint32_t* args = args_of(g, node)
     cdef Tensor* x
     cdef Node* a
@@ -412,7 +412,7 @@ cdef bint begin_with_first(Pass* s, const Batch* batch, const Call* c) noexcept 
     The copy runs with the copies that are pending, or with all others from parameters and inputs, first in the pass.
     """
     cdef const Graph* g = s.walk.g
-    cdef const Node* node = &nodes_of(g)[order_of(g)[batch.first]]
+    cdef const Node* node = first_of(g, batch)
     cdef const Node* a = &nodes_of(g)[args_of(g, node)[0]]
     cdef size_t n = total_of(&c.y.dim), period = total_of(&c.x[0].dim)
     cdef bint columns = period == rows_of(&c.y.dim) and rows_of(&c.x[0].dim) == period
@@ -677,7 +677,7 @@ cdef int gather_factors(Walk* w, const FactorPart* first, const Factors* f) noex
 
 cdef uint32_t form_alone(const Graph* g, const Batch* batch) noexcept nogil:
     cdef Batch x = batch[0]
-    x.form = FLATTENED if op_at(nodes_of(g)[order_of(g)[batch.first]].op).batching == FLAT else STACKED
+    x.form = FLATTENED if op_at(first_of(g, batch).op).batching == FLAT else STACKED
     if is_too_long(&x, x.bd):
         return EACH
     return ONE if x.count == 1 else x.form
@@ -701,7 +701,7 @@ cdef int backward_alone(Walk* w, Batch* batch) noexcept nogil:
     batch.cell = 0
     cdef bint arranges = batch.form != EACH and batch.x == NULL and batch.items == NULL     # it ran with others
     if arranges:
-        failed = arrange(w, batch, op_at(nodes_of(w.g)[order_of(w.g)[batch.first]].op)) or settle(w)
+        failed = arrange(w, batch, op_at(first_of(w.g, batch).op)) or settle(w)
     failed = failed or w.device.forms[batch.form].backward(w, batch, 1)
     batch.form = kept.form
     batch.cell = kept.cell

@@ -5,10 +5,9 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, Tensor, axis_of, element, size_of
 from dynet_cy.gpu.driver cimport THREADS, Gpu, GpuOp, across, gemm, gemm_strided, launch, planes, value_at
-from dynet_cy.gpu.registry cimport BASE, Axes, contract, expand, gpu_op, kernel_at, module_at, needs_module, strided
+from dynet_cy.gpu.registry cimport Axes, contract, expand, kernel_at, module_at, strided
 from dynet_cy.kernels.kernels cimport dy_window
 from dynet_cy.ops.conv cimport GROUPS, conv_window, plain_window
-from dynet_cy.ops.registry cimport ASSIGNS
 
 cdef GpuOp* op
 
@@ -125,13 +124,16 @@ cdef int set_result(Gpu* gpu, const Product* p, const Tensor* x, const Tensor* f
     """result = beta result + the convolution of images x with filters f; summed over the batch, one image at a time, if
     the result has batch size 1."""
     cdef bint shared = result.dim.bd == 1
+    cdef Product one = p[0]
     cdef size_t turn, m = p.rows, k = p.inner, o = p.outputs
     cdef Turn t
     cdef const float* filters
     cdef float* y
     cdef float more
-    for turn in range(turns(p)):
-        t = turn_at(p, turn)
+    if shared:
+        one.images = 1
+    for turn in range(turns(&one)):
+        t = turn_at(&one, turn)
         filters = element(f, <uint32_t>t.first) + t.filters
         y = element(result, <uint32_t>t.first) + t.result
         more = 1 if shared and t.first else beta
@@ -203,62 +205,18 @@ cdef Product conv_product(const Call* c, const Dim* image) noexcept nogil:
     return product_of(c, &w, groups, axis_of(f, 3) // groups, False)
 
 
-cdef int conv_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Product p = conv_product(c, &c.x[0].dim)
+cdef int convolve(Gpu* gpu, const Call* c, const Product* p) noexcept nogil:
     cdef Axes axes
     if c.n == 3:
         axes = strided(p.rows, 0, p.outputs * p.groups, 1, p.batch, c.x[2].bstride)
         expand(gpu, &axes, 1, c.x[2].v, c.y.v, 0)
-    return set_result(gpu, &p, &c.x[0], &c.x[1], c.work, &c.y, c.n == 3)
+    return set_result(gpu, p, &c.x[0], &c.x[1], c.work, &c.y, c.n == 3)
 
 
-cdef int conv_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Product p = conv_product(c, &c.x[0].dim)
-    cdef Axes kept, reduced
+cdef int sum_to_bias(Gpu* gpu, const Call* c, const Product* p, bint accumulate) noexcept nogil:
     cdef size_t outputs = p.outputs * p.groups, image = p.rows * outputs, own = c.dx.dim.bd
-    if i == 0:
-        return set_image(gpu, &p, &c.x[1], &c.dy, c.work, &c.dx, c.accumulate)
-    if i == 1:
-        return set_filters(gpu, &p, &c.x[0], &c.dy, c.work, &c.dx, c.accumulate)
-    kept = strided(outputs, p.rows, own, image)
-    reduced = strided(p.rows, 1, p.batch // own, image)
-    return contract(gpu, &kept, &reduced, 1, c.dy.v, c.dx.v, c.accumulate)
-
-
-cdef size_t conv_work(const Call* c, int i) noexcept nogil:
-    cdef Product p = conv_product(c, &c.x[0].dim)
-    return product_work(&p, i) if i < 2 else 0
-
-
-cdef bytes name
-for name in (b"conv2d", b"conv2d_bias"):
-    op = gpu_op(name, CU_CONV, conv_forward, conv_backward, ASSIGNS)
-    needs_module(op, BASE)
-    op.work = conv_work
-
-
-cdef int transpose_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Product p = conv_product(c, &c.y.dim)
-    return set_image(gpu, &p, &c.x[1], &c.x[0], c.work, &c.y, False)
-
-
-cdef int transpose_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Product p = conv_product(c, &c.y.dim)
-    if i == 1:
-        return set_filters(gpu, &p, &c.dy, &c.x[0], c.work, &c.dx, c.accumulate)
-    if c.dx.dim.bd < p.batch:
-        p.images = 1
-    return set_result(gpu, &p, &c.dy, &c.x[1], c.work, &c.dx, c.accumulate)
-
-
-cdef size_t transpose_work(const Call* c, int i) noexcept nogil:
-    cdef Product p = conv_product(c, &c.y.dim)
-    return product_work(&p, i)
-
-
-op = gpu_op(b"conv_transpose2d", CU_CONV, transpose_forward, transpose_backward, ASSIGNS)
-needs_module(op, BASE)
-op.work = transpose_work
+    cdef Axes kept = strided(outputs, p.rows, own, image), reduced = strided(p.rows, 1, p.batch // own, image)
+    return contract(gpu, &kept, &reduced, 1, c.dy.v, c.dx.v, accumulate)
 
 
 # ---- filter1d_narrow: y[o, t] = sum_ij f[i, j, o] x[i, t + j] ------------------------------
@@ -272,31 +230,10 @@ cdef Product filter_product(const Call* c) noexcept nogil:
     w = plain_window(&c.x[0].dim, axis_of(f, 0), axis_of(f, 1), one, none)
     return product_of(c, &w, 1, axis_of(f, 2), True)
 
-
-cdef int filter1d_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Product p = filter_product(c)
-    return set_result(gpu, &p, &c.x[0], &c.x[1], c.work, &c.y, 0)
-
-
-cdef int filter1d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Product p = filter_product(c)
-    if i == 0:
-        return set_image(gpu, &p, &c.x[1], &c.dy, c.work, &c.dx, c.accumulate)
-    return set_filters(gpu, &p, &c.x[0], &c.dy, c.work, &c.dx, c.accumulate)
-
-
-cdef size_t filter1d_work(const Call* c, int i) noexcept nogil:
-    cdef Product p = filter_product(c)
-    return product_work(&p, i)
-
-
-op = gpu_op(b"filter1d_narrow", CU_CONV, filter1d_forward, filter1d_backward, ASSIGNS)
-op.work = filter1d_work
-
-
 # derived: launches of conv, pooling
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.gpu.driver cimport launch_each, launch_rows
+from dynet_cy.gpu.registry cimport BASE, gpu_op, needs_module
 from dynet_cy.ops.conv cimport Pooling, adaptive, sized
 from dynet_cy.ops.loops cimport Split, split_at
 
@@ -304,6 +241,82 @@ cdef int KMAX_FORWARD = kernel_at(CU_CONV, b"kmax_forward")
 cdef int KMAX_BACKWARD = kernel_at(CU_CONV, b"kmax_backward")
 cdef int NGRAM_FORWARD = kernel_at(CU_CONV, b"ngram_forward")
 cdef int NGRAM_BACKWARD = kernel_at(CU_CONV, b"ngram_backward")
+
+
+cdef int conv2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Product p = conv_product(c, &c.x[0].dim)
+    return convolve(gpu, c, &p)
+
+
+cdef int conv2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Product p = conv_product(c, &c.x[0].dim)
+    if i == 0:
+        return set_image(gpu, &p, &c.x[1], &c.dy, c.work, &c.dx, c.accumulate)
+    if i == 1:
+        return set_filters(gpu, &p, &c.x[0], &c.dy, c.work, &c.dx, c.accumulate)
+    return sum_to_bias(gpu, c, &p, c.accumulate)
+
+
+cdef size_t conv2d_work(const Call* c, int i) noexcept nogil:
+    cdef Product p = conv_product(c, &c.x[0].dim)
+    return product_work(&p, i) if i < 2 else 0
+
+
+op = gpu_op(b"conv2d", BASE, conv2d_forward, conv2d_backward)
+needs_module(op, CU_CONV)
+op.work = conv2d_work
+op.assigns = True
+
+op = gpu_op(b"conv2d_bias", BASE, conv2d_forward, conv2d_backward)
+needs_module(op, CU_CONV)
+op.work = conv2d_work
+op.assigns = True
+
+
+cdef int conv_transpose2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Product p = conv_product(c, &c.y.dim)
+    return set_image(gpu, &p, &c.x[1], &c.x[0], c.work, &c.y, False)
+
+
+cdef int conv_transpose2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Product p = conv_product(c, &c.y.dim)
+    if i == 1:
+        return set_filters(gpu, &p, &c.dy, &c.x[0], c.work, &c.dx, c.accumulate)
+    return set_result(gpu, &p, &c.dy, &c.x[1], c.work, &c.dx, c.accumulate)
+
+
+cdef size_t conv_transpose2d_work(const Call* c, int i) noexcept nogil:
+    cdef Product p = conv_product(c, &c.y.dim)
+    return product_work(&p, i)
+
+
+op = gpu_op(b"conv_transpose2d", BASE, conv_transpose2d_forward, conv_transpose2d_backward)
+needs_module(op, CU_CONV)
+op.work = conv_transpose2d_work
+op.assigns = True
+
+
+cdef int filter1d_narrow_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Product p = filter_product(c)
+    return set_result(gpu, &p, &c.x[0], &c.x[1], c.work, &c.y, 0)
+
+
+cdef int filter1d_narrow_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Product p = filter_product(c)
+    if i == 0:
+        return set_image(gpu, &p, &c.x[1], &c.dy, c.work, &c.dx, c.accumulate)
+    return set_filters(gpu, &p, &c.x[0], &c.dy, c.work, &c.dx, c.accumulate)
+
+
+cdef size_t filter1d_narrow_work(const Call* c, int i) noexcept nogil:
+    cdef Product p = filter_product(c)
+    return product_work(&p, i)
+
+
+op = gpu_op(b"filter1d_narrow", BASE, filter1d_narrow_forward, filter1d_narrow_backward)
+needs_module(op, CU_CONV)
+op.work = filter1d_narrow_work
+op.assigns = True
 
 
 cdef int kmax_pooling_forward(Gpu* gpu, const Call* c) noexcept nogil:

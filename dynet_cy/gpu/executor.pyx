@@ -19,8 +19,9 @@ from dynet_cy.execute.gradient_memory cimport close_lending, take_back
 from dynet_cy.execute.gradients cimport contribute
 from dynet_cy.execute.rematerialize cimport may_drop
 from dynet_cy.execute.walk cimport Device, Failure, Form, Part, Walk, begin_walk, clear_call, raise_failure, settle
+from dynet_cy.gpu.addresses cimport is_live
 from dynet_cy.gpu.cells cimport find_cells
-from dynet_cy.gpu.commands cimport Pass, begin_pass, form_alone
+from dynet_cy.gpu.commands cimport Pass, begin_pass, first_of, form_alone
 from dynet_cy.gpu.copies cimport find_copies
 from dynet_cy.gpu.driver cimport (
     MOST_GPUS, Address, Gpu, enter, fetch_bytes, gpu_at, leave, leave_or_raise, pthread_mutex_lock,
@@ -36,9 +37,8 @@ from dynet_cy.gpu.passes cimport load_moves, raise_pass_failure, run_pass
 from dynet_cy.graph.expressions cimport parameter_here, value_here
 from dynet_cy.graph.making cimport is_transfer, source_of
 from dynet_cy.graph.structs cimport (
-    CELL, FORMS, FUSION, IN_CELL, IN_FUSION, LIVE, NEEDS_GRAD, NO_BATCH, SENT, Batch, Graph, Node, args_of, batches_of,
-    cut_stretches, device_of, engine, gradient_of_node, nodes_of, order_of, release_arguments, state_of, value_leaves,
-    value_of,
+    CELL, FORMS, FUSION, IN_CELL, IN_FUSION, NO_BATCH, SENT, Batch, Graph, Node, args_of, batches_of, cut_stretches,
+    device_of, engine, gradient_of_node, nodes_of, order_of, release_arguments, state_of, value_leaves, value_of,
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
@@ -496,7 +496,7 @@ cdef int copy_gradients(Devices* s, Batch* batch) noexcept nogil:
     cdef int device = device_of(g, ids[0]), source = source_of(&nodes_of(g)[ids[0]])
     cdef uint32_t j, n_live = 0
     for j in range(batch.count):
-        n_live += has_gradient(g, ids[j])
+        n_live += is_live(g, ids[j])
     if n_live:
         if device and fetch_gradients(s, device, batch):
             return -1
@@ -642,14 +642,10 @@ engine().close = close
 # gradient is at the same offset on every device. The host waits for copies from a device, but neither for copies to a
 # device nor for the batches that run there.
 
-cdef inline bint has_gradient(const Graph* g, uint32_t node) noexcept nogil:
-    return state_of(g)[node] & (LIVE | NEEDS_GRAD) == (LIVE | NEEDS_GRAD)
-
-
 cdef int copy_forward(Graph* g, Batch* batch, int device) except -1:
     """Copy the values of a batch to its device."""
     clear_call(batch)
-    take_from(g, batch, source_of(&nodes_of(g)[order_of(g)[batch.first]]))
+    take_from(g, batch, source_of(first_of(g, batch)))
     if device:
         give_to(g, device_graph(g, device), batch.y, batch.bytes // sizeof(float))
     return 0
@@ -739,7 +735,7 @@ cdef int hand_back(Walk* w, DeviceGraph* d, const Batch* batch) noexcept nogil:
     cdef Range* r
     cdef uint32_t j
     for j in range(batch.count):
-        if not has_gradient(g, ids[j]):
+        if not is_live(g, ids[j]):
             continue
         x = &nodes_of(g)[ids[j]]
         dy = gradient_of_node(g, x)

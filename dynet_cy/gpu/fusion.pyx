@@ -29,8 +29,8 @@ from dynet_cy.execute.gradients cimport contribute
 from dynet_cy.execute.walk cimport Form, Walk, allocate, claim, settle, settle_gradients
 from dynet_cy.gpu.addresses cimport BatchAddress, gradient_there, is_live, there
 from dynet_cy.gpu.commands cimport (
-    CELLS, Command, Pass, add_command, allocate_lines, backward_alone, device_forms, forward_alone, make_table,
-    note_done, on_device, set_lines, waiting_forward,
+    CELLS, Command, Pass, add_command, allocate_lines, backward_alone, device_forms, first_of, forward_alone,
+    make_table, note_done, on_device, set_lines, waiting_forward,
 )
 from dynet_cy.gpu.driver cimport Gpu
 from dynet_cy.gpu.registry cimport NO_MODULE, gpu_op_named, kernel_at, load_code, number_of
@@ -117,10 +117,6 @@ cdef struct Piece:
     # arguments, MOST_TERMS of them.  They are looked up once, since nodes are anywhere in memory.
     uint32_t whole
     uint32_t* arguments
-
-
-cdef inline const Node* first_of(const Graph* g, const Batch* batch) noexcept nogil:
-    return &nodes_of(g)[order_of(g)[batch.first]]
 
 
 cdef bint fits(const Graph* g, const Node* x) noexcept nogil:
