@@ -8,7 +8,7 @@ sends these in one upload and runs the commands.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 
 from dynet_cy.core.tensor cimport Call
-from dynet_cy.execute.walk cimport Device, Form, Walk
+from dynet_cy.execute.walk cimport Form, Walk
 from dynet_cy.gpu.graphs cimport ARENAS, DeviceGraph
 from dynet_cy.graph.structs cimport Batch, Graph, Node, nodes_of, order_of
 from dynet_cy.memory.arena cimport Arena
@@ -128,11 +128,8 @@ cdef inline Node* first_of(const Graph* g, const Batch* batch) noexcept nogil:
 
 # End the list of commands: pending moves, and those that run first.
 cdef int end_commands(Pass* s) noexcept nogil
-# Make all pending moves run before the commands that follow.
-cdef int end_group(Walk* w) noexcept nogil
 # The table of forms, for modules that add forms.
 cdef Form* device_forms() noexcept nogil
-cdef Device* device_of_graphs() noexcept nogil
 # For functions of forms.
 # Copy n numbers on the device to the value of the running batch, a pointer on the host, before the next command that
 # reads it.

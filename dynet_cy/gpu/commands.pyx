@@ -748,10 +748,6 @@ cdef Form* device_forms() noexcept nogil:
     return forms
 
 
-cdef Device* device_of_graphs() noexcept nogil:
-    return &gpu
-
-
 cdef Device gpu
 memset(&gpu, 0, sizeof(Device))
 gpu.kind = GPU

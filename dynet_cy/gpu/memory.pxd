@@ -62,9 +62,7 @@ cdef int check_updates(Gpu* gpu) except -1
 cdef enum:
     OUT_OF_MEMORY = 2
 
-# Reserve addresses for an arena, without memory: as many as the device has memory, or n bytes.  `reserve_arena` is
-# called with the device entered, and returns 0 or the error of the driver.
-cdef int open_arena(Gpu* gpu, DeviceArena* a) except -1
+# Reserve n bytes of addresses for an arena, without memory; the device is entered.  Returns 0 or the driver's error.
 cdef int reserve_arena(Gpu* gpu, DeviceArena* a, size_t n) noexcept nogil
 # Map memory for n bytes from the base on.  Returns 0 or the error of the driver, after which the arena is unchanged.
 cdef int extend_arena(DeviceArena* a, size_t n) noexcept nogil
