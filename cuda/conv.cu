@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolution as a product with a matrix of patches (im2col), and pooling over lines. Images are rows x columns x channels. The
-// blocks of one row of the grid share adjacent elements; rows of the grid take different columns or channels.
+// Convolution as a product with a matrix of patches (im2col), and pooling over lines. Images are rows x columns x channels.
+// The blocks of one row of the grid share adjacent elements; rows of the grid take different columns or channels.
 #include "lines.cuh"
 #include "dynet_cy/gpu_window.h"
 

@@ -170,11 +170,11 @@ cdef size_t sums_work(const Call* c) noexcept nogil:
     return (c.n + <uint32_t>POINTERS - 1) // <uint32_t>POINTERS * total_of(&c.y.dim) if c.n > <uint32_t>POINTERS else 0
 
 
-cdef float one(const Call* c) noexcept nogil:
+cdef float spread_of_add(const Call* c) noexcept nogil:
     return 1
 
 
-gpu_op_named(b"add").spread = one                       # to arguments that are not broadcast
+gpu_op_named(b"add").spread = spread_of_add             # to arguments that are not broadcast
 
 
 # derived: launches of base, many, integers, random
