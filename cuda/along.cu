@@ -17,6 +17,15 @@ static __device__ inline Best greatest(const Team &t, const float *x, size_t len
     return team_best(t, top, part);
 }
 
+/** op sum(x)
+ *  op mean(x)
+ *  set assigns = True
+ *  Axes kept, reduced, back
+ *  reduction_axes(c, &kept, &reduced, &back)
+ *  forward:
+ *      return fill(gpu, total_of(&c.y.dim), <float>NAN if isinf(mean_scale(c)) else 0, c.y.v) if total_of(&c.x[0].dim) == 0
+ *      return contract(gpu, &kept, &reduced, mean_scale(c), c.x[0].v, c.y.v, 0)
+ *  backward: spread_mean(gpu, c, &back) */
 /** op max_dim(x): sign = 1
  *  op min_dim(x): sign = -1
  *  Split s = split_at(&c.x[0].dim, c.attrs[0].u)

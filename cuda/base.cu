@@ -38,6 +38,12 @@ extern "C" __global__ void scale_floats(size_t n, float a, const float *x, float
     for (EACH(i, n)) store(y + i, acc, times(a, x[i]));
 }
 
+/** op esum(): scale = 1
+ *  op average(): scale = 1.0 / c.n
+ *  forward: add_scaled(gpu, c, {scale})
+ *  backward: pass_scaled(gpu, &c.dy, {scale}, &c.dx, c.accumulate)
+ *  spread: {scale}
+ *  work: sums_work(c) if i < 0 else 0 */
 // y = a (x_1 + x_2 + ...), or y += that.
 extern "C" __global__ void sum_pointers(size_t n, dy_pointers xs, unsigned count, float a, float *y, int acc) {
     for (EACH(i, n)) {

@@ -1,32 +1,82 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The elementwise parts of an LSTM cell: gates i, f, o, g; c = f c' + i g; h = o tanh(c). Also weight noise, and dropout
-// masks for parts of an input.
+// The elementwise parts of recurrent cells. Of an LSTM: gates i, f, o, g; c = f c' + i g; h = o tanh(c). Also weight noise,
+// dropout masks for parts of an input, and the steps of GRUs and Tree-LSTMs. A stride is 0 if the argument has batch size
+// 1; its gradient is then the sum over the batch.
 #include "dynet_cy/gpu_group.h"
 #include "lstm_cell.cuh"
 #include "rng.cuh"
 
-// gates = act(sums + b), in place: the first three blocks are logistic (with forget_bias added for f), the last is tanh.
-extern "C" __global__ void lstm_gates_forward(size_t batch, unsigned h, float forget_bias, const float *__restrict__ b,
-                                              size_t bstride, float *gates) {
+/** op vanilla_lstm_gates(bias): step = SUMS
+ *  op vanilla_lstm_gates_projected(bias): step = SUMS
+ *  op vanilla_lstm_gates_noise(bias) draws: step = 0
+ *  set step = {step}
+ *  set sums = gates_sums
+ *  set factors = gates_factors
+ *  set saved = NULL
+ *  set assigns = True
+ *  uses linalg
+ *  n = rows_of(&c.y.dim)
+ *  h = n // 4
+ *  forward:
+ *      nothing if n == 0
+ *      s = c.attrs[0].f
+ *      first gates_sums(gpu, c)
+ *      first squares_of_inputs(gpu, c)
+ *      first add_weight_noise(norms = c.work): each(batch * n) if s != 0
+ *      lstm_gates_forward: each(batch * n)
+ *  begin_backward:
+ *      gates_backward(n = batch * n, rows = n, begin = 3 * h, squashed = h, dsums = c.saved): each(batch * n)
+ *  backward:
+ *      Algebra la = there(gpu)
+ *      Tensor dsums = gradient_of_sums(c)
+ *      first gates_back(&la, c, &dsums, i)
+ *      return noise_backward(gpu, c, i) if i and i % 2 == 0 and c.attrs[0].f != 0
+ *      return gpu.error
+ *  same: c.saved if i == 0 and c.x[0].dim.bd == c.y.dim.bd else NULL   # of a bias for each batch element
+ *  work: 2 * <size_t>c.y.dim.bd if c.attrs[0].f != 0 else 0 */
+// y = act(sums + bias), in place: the first three blocks are logistic (with 1 added for f), the last is tanh.
+extern "C" __global__ void lstm_gates_forward(size_t batch, unsigned h, const float *__restrict__ bias, size_t stride_bias,
+                                              float *y) {
     size_t n = 4 * (size_t)h;
     for (EACH(i, batch * n)) {
         size_t e = i / n;
         unsigned j = (unsigned)(i - e * n), part = j / h;
-        float sum = gates[i] + b[e * bstride + j];
-        gates[i] = part == 3 ? tanhf(sum) : LOGISTIC(part == 1 ? sum + forget_bias : sum);
+        float sum = y[i] + bias[e * stride_bias + j];
+        y[i] = part == 3 ? tanhf(sum) : LOGISTIC(part == 1 ? sum + 1.f : sum);
     }
 }
 
+/** op gated_affine()
+ *  set factors = gated_factors
+ *  set saved = NULL
+ *  set lists = True
+ *  set assigns = True
+ *  Algebra la = there(gpu)
+ *  n = total_of(&c.y.dim)
+ *  rows = rows_of(&c.y.dim)
+ *  h = rows // c.attrs[0].u                   # of these blocks of rows, some are logistic, and some after these are tanh
+ *  begin = h * c.attrs[1].u
+ *  squashed = h * c.attrs[2].u
+ *  forward:
+ *      nothing if n == 0
+ *      first affine(&la, c)
+ *      gates_forward: each(n)
+ *  begin_backward:
+ *      gates_backward(dsums = c.saved): each(n)
+ *  backward:
+ *      Call sums = of_sums(c)
+ *      first affine_back(&la, &sums, i)
+ *      return gpu.error */
+// In place, for each column of `rows` sums: tanh for `squashed` rows from row `begin` on, logistic for all others.
+extern "C" __global__ void gates_forward(size_t n, size_t rows, size_t begin, size_t squashed, float *y) {
+    for (EACH(i, n)) y[i] = i % rows - begin < squashed ? tanhf(y[i]) : LOGISTIC(y[i]);  // unsigned
+}
+
 // The gradient of the sums, perhaps in place of that of the gates.
-extern "C" __global__ void lstm_gates_backward(size_t batch, unsigned h, const float *__restrict__ gates,
-                                               const float *dgates, float *dsums) {
-    size_t n = 4 * (size_t)h;
-    for (EACH(i, batch * n)) {
-        unsigned j = (unsigned)(i % n);
-        float y = gates[i];
-        dsums[i] = dgates[i] * (j / h == 3 ? 1.f - y * y : y * (1.f - y));
-    }
+extern "C" __global__ void gates_backward(size_t n, size_t rows, size_t begin, size_t squashed, const float *__restrict__ y,
+                                          const float *dy, float *dsums) {
+    for (EACH(i, n)) dsums[i] = dy[i] * (i % rows - begin < squashed ? 1.f - y[i] * y[i] : y[i] * (1.f - y[i]));
 }
 
 // norms_b = |x_b|^2, or += that.
@@ -65,36 +115,20 @@ extern "C" __global__ void weight_noise_slopes(size_t batch, size_t n, const uin
 // ---- whole cells ------------------------------------------------------------------
 // All elementwise steps of LSTM cells with h numbers, one for each line of the table. gpu/cells lists them; the lines of
 // few cells are passed by value.
-static __device__ __forceinline__ void cells_forward(size_t n, size_t h, const dy_lstm_cell *cells) {
-    for (EACH(k, n)) {
-        size_t e = k / h, j = k - e * h;
-        const float *g = cells[e].gates + j;
-        lstm_forward(cells[e], h, j, g[0], g[h], g[2 * h], g[3 * h]);
+template <class Cell> static __device__ __forceinline__ void run_cells(size_t n, size_t h, const Cell *cells) {
+    for (EACH(k, n)) lstm_alone(cells[k / h], h, k - k / h * h);
+}
+
+#define CELLS(direction, cell) \
+    extern "C" __global__ void lstm_cell_##direction(size_t n, size_t h, const cell *__restrict__ cells) { \
+        run_cells(n, h, cells); \
+    } \
+    extern "C" __global__ void few_lstm_cells_##direction(size_t n, size_t h, const __grid_constant__ dy_group cells) { \
+        run_cells(n, h, reinterpret_cast<const cell *>(cells.words)); \
     }
-}
 
-extern "C" __global__ void lstm_cell_forward(size_t n, size_t h, const dy_lstm_cell *__restrict__ cells) {
-    cells_forward(n, h, cells);
-}
-
-extern "C" __global__ void few_lstm_cells_forward(size_t n, size_t h, const __grid_constant__ dy_group cells) {
-    cells_forward(n, h, reinterpret_cast<const dy_lstm_cell *>(cells.words));
-}
-
-static __device__ __forceinline__ void cells_backward(size_t n, size_t h, const dy_lstm_cell_back *cells) {
-    for (EACH(k, n)) {
-        size_t e = k / h, j = k - e * h;
-        lstm_backward(cells[e], h, j, cells[e].dy ? cells[e].dy[j] : 0.f);
-    }
-}
-
-extern "C" __global__ void lstm_cell_backward(size_t n, size_t h, const dy_lstm_cell_back *__restrict__ cells) {
-    cells_backward(n, h, cells);
-}
-
-extern "C" __global__ void few_lstm_cells_backward(size_t n, size_t h, const __grid_constant__ dy_group cells) {
-    cells_backward(n, h, reinterpret_cast<const dy_lstm_cell_back *>(cells.words));
-}
+CELLS(forward, dy_lstm_cell)
+CELLS(backward, dy_lstm_cell_back)
 
 // ---- masks of a part -------------------------------------------------------------
 
@@ -128,14 +162,15 @@ extern "C" __global__ void part_masked_backward(size_t batch, size_t n, const fl
 }
 
 // ---- cell and output ---------------------------------------------------------------
-// A stride is 0 if the argument has batch size 1; its gradient is then the sum over the batch.
 
 /** op vanilla_lstm_c(before, gates)
+ *  set step = STATE
  *  h = rows_of(&c.y.dim)
  *  forward:
  *      lstm_c_forward: each(batch * h)
  *  backward:
- *      lstm_c_backward_c: each(elements * h) if i == 0
+ *      f = c.x[1].v + h
+ *      forgotten_backward(stride_f = c.x[1].bstride): each(elements * h) if i == 0
  *      lstm_c_backward_gates: each(elements * h) */
 extern "C" __global__ void lstm_c_forward(size_t batch, size_t h, const float *__restrict__ before, size_t stride_before,
                                           const float *__restrict__ gates, size_t stride_gates, float *y) {
@@ -145,10 +180,10 @@ extern "C" __global__ void lstm_c_forward(size_t batch, size_t h, const float *_
     }
 }
 
-extern "C" __global__ void lstm_c_backward_c(size_t batch, size_t h, const float *__restrict__ gates, size_t stride_gates,
-                                             const float *__restrict__ dy, size_t elements, float *dx, int acc) {
-    sum_slopes(batch, h, elements, dx, acc,
-               [=](size_t b, size_t j) { return dy[b * h + j] * gates[b * stride_gates + h + j]; });
+// The gradient of a state that gates f forget: dx = dy f.
+extern "C" __global__ void forgotten_backward(size_t batch, size_t h, const float *__restrict__ f, size_t stride_f,
+                                              const float *__restrict__ dy, size_t elements, float *dx, int acc) {
+    sum_slopes(batch, h, elements, dx, acc, [=](size_t b, size_t j) { return dy[b * h + j] * f[b * stride_f + j]; });
 }
 
 extern "C" __global__ void lstm_c_backward_gates(size_t batch, size_t h, const float *__restrict__ before,
@@ -172,6 +207,7 @@ extern "C" __global__ void lstm_c_backward_gates(size_t batch, size_t h, const f
 }
 
 /** op vanilla_lstm_h(c, gates): block = 2
+ *  set step = OUTPUT
  *  h = rows_of(&c.y.dim)
  *  at = {block} * h
  *  o = c.x[1].v + at
@@ -222,5 +258,78 @@ extern "C" __global__ void lstm_h_backward_gates(size_t batch, size_t h, size_t 
         }
         for (size_t b = e * uses; b < (e + 1) * uses; b++) total += dy[b * h + j] * tanhf(c[b * stride_c + j]);
         store(dx + i, acc, total);
+    }
+}
+
+// ---- GRUs and Tree-LSTMs -----------------------------------------------------------
+
+/** op gru_h(h, z, g)
+ *  n = size_of(&c.y.dim)
+ *  forward:
+ *      gru_h_forward: each(batch * n)
+ *  backward:
+ *      gru_h_backward(argument = i): each(elements * n) */
+// y = h + z (g - h).
+extern "C" __global__ void gru_h_forward(size_t batch, size_t n, const float *__restrict__ hs, size_t stride_h,
+                                         const float *__restrict__ zs, size_t stride_z, const float *__restrict__ gs,
+                                         size_t stride_g, float *y) {
+    for (EACH_OF(i, b, j, batch, n)) {
+        float h = hs[b * stride_h + j];
+        y[i] = h + zs[b * stride_z + j] * (gs[b * stride_g + j] - h);
+    }
+}
+
+// The gradient of h, z or g: argument 0, 1 or 2.
+extern "C" __global__ void gru_h_backward(size_t batch, size_t n, unsigned argument, const float *__restrict__ hs,
+                                          size_t stride_h, const float *__restrict__ zs, size_t stride_z,
+                                          const float *__restrict__ gs, size_t stride_g, const float *__restrict__ dy,
+                                          size_t elements, float *dx, int acc) {
+    sum_slopes(batch, n, elements, dx, acc, [=](size_t b, size_t j) {
+        float z = zs[b * stride_z + j];
+        return dy[b * n + j] * (argument == 1 ? gs[b * stride_g + j] - hs[b * stride_h + j] : argument == 2 ? z : 1.f - z);
+    });
+}
+
+/** op tree_lstm_c(gates)
+ *  h = rows_of(&c.y.dim)
+ *  nothing if h == 0
+ *  forward:
+ *      tree_c_forward: some(batch * h, 1)
+ *  backward:
+ *      f = c.x[0].v + (2 + i) * h
+ *      forgotten_backward(stride_f = c.x[0].bstride): each(elements * h) if i
+ *      rows = rows_of(&c.x[0].dim)
+ *      tree_c_backward_gates: some(elements * rows, 1)
+ *  saved: 0 */
+// y = i u + f1 c1 + f2 c2 + ... Gates are i, o, u, f1, f2... The launch with the first cells begins the sum, others add.
+extern "C" __global__ void tree_c_forward(size_t batch, size_t h, const float *__restrict__ gates, size_t stride_gates,
+                                          dy_some cells, float *y) {
+    for (EACH_OF(i, b, j, batch, h)) {
+        const float *g = gates + b * stride_gates + j;
+        float total = cells.first ? y[i] : g[0] * g[2 * h];
+        for (unsigned k = 0; k < cells.count; k++) total += g[(3 + cells.first + k) * h] * number_of(cells, k, i, j);
+        y[i] = total;
+    }
+}
+
+// The gradient of the gates, which have `rows` rows. The launch with the first cells also writes those of i, o and u, and
+// of the gates f of all later cells.
+extern "C" __global__ void tree_c_backward_gates(size_t batch, size_t h, size_t rows, const float *__restrict__ gates,
+                                                 size_t stride_gates, dy_some cells, const float *__restrict__ dy,
+                                                 size_t elements, float *dx, int acc) {
+    size_t uses = batch / elements;
+    for (EACH(i, elements * rows)) {
+        size_t e = i / rows, row = i - e * rows, block = row / h, j = row - block * h;
+        size_t k = block - 3 - cells.first;
+        bool of_cell = k < cells.count;  // unsigned
+        if (!of_cell && cells.first) continue;
+        float total = 0.f;
+        if (of_cell || block == 0 || block == 2)
+            for (size_t b = e * uses; b < (e + 1) * uses; b++) {
+                float other = of_cell ? number_of(cells, (unsigned)k, b * h + j, j)
+                                      : gates[b * stride_gates + (2 - block) * h + j];
+                total += dy[b * h + j] * other;
+            }
+        store(dx + i, acc || cells.first, total);
     }
 }

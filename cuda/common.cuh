@@ -27,7 +27,9 @@
 // for (ROWS(r, n)): the blocks of the grid share n rows; for (LANES(i, n)): the threads of a block share n elements.
 #define ROWS(r, n) size_t r = blockIdx.x; r < (n); r += gridDim.x
 #define LANES(i, n) size_t i = threadIdx.x; i < (n); i += blockDim.x
-// The same if several blocks, along y, share one row.
+// for (PLANES(p, n)): the rows of blocks of the grid, along y, share n planes.
+#define PLANES(p, n) size_t p = blockIdx.y; p < (n); p += gridDim.y
+// As LANES, if several blocks, along y, share one row.
 #define SLICES(i, n) \
     size_t i = (size_t)blockIdx.y * blockDim.x + threadIdx.x; i < (n); i += (size_t)gridDim.y * blockDim.x
 
@@ -146,6 +148,11 @@ static __device__ inline int shares(size_t bstride, float *const *list, size_t b
     int other = 0;
     for (LANES(k, batch)) other |= k != b && list[k] == list[b];
     return __syncthreads_or(other);
+}
+
+// Element i of argument k of some, if it has as many as the result, or element j of its only batch element.
+static __device__ __forceinline__ float number_of(const dy_some &xs, unsigned k, size_t i, size_t j) {
+    return xs.p[k][xs.once >> k & 1 ? j : i];
 }
 
 // a x; for a = 1 with all bits of x, which may be an integer.

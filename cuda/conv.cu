@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolution as a product with a matrix of patches (im2col), and pooling. Images are rows x columns x channels. The
-// blocks of one row of the grid share adjacent elements; rows of the grid take different columns or channels.
+// Convolution as a product with a matrix of patches (im2col), and pooling over lines. Images are rows x columns x channels.
+// The blocks of one row of the grid share adjacent elements; rows of the grid take different columns or channels.
 #include "lines.cuh"
 #include "dynet_cy/gpu_window.h"
-
-// for (PLANES(p, n)): the rows of the grid share n planes.
-#define PLANES(p, n) size_t p = blockIdx.y; p < (n); p += gridDim.y
 
 // The outputs [*low, *high) along axis d whose windows span input i. Dilated windows may skip it.
 static __device__ __forceinline__ void windows_of(const dy_gpu_window &w, int d, unsigned i, unsigned *low,
@@ -16,6 +13,32 @@ static __device__ __forceinline__ void windows_of(const dy_gpu_window &w, int d,
     *high = end < w.out[d] ? end : w.out[d];
 }
 
+/** op conv2d()
+ *  op conv2d_bias()
+ *  uses conv
+ *  Product p = conv_product(c, &c.x[0].dim)
+ *  forward: convolve(gpu, c, &p)
+ *  backward:
+ *      return set_image(gpu, &p, &c.x[1], &c.dy, c.work, &c.dx, c.accumulate) if i == 0
+ *      return set_filters(gpu, &p, &c.x[0], &c.dy, c.work, &c.dx, c.accumulate) if i == 1
+ *      return sum_to_bias(gpu, c, &p, c.accumulate)
+ *  work: product_work(&p, i) if i < 2 else 0 */
+/** op conv_transpose2d()
+ *  uses conv
+ *  Product p = conv_product(c, &c.y.dim)
+ *  forward: set_image(gpu, &p, &c.x[1], &c.x[0], c.work, &c.y, False)
+ *  backward:
+ *      return set_filters(gpu, &p, &c.dy, &c.x[0], c.work, &c.dx, c.accumulate) if i == 1
+ *      return set_result(gpu, &p, &c.dy, &c.x[1], c.work, &c.dx, c.accumulate)
+ *  work: product_work(&p, i) */
+/** op filter1d_narrow()
+ *  uses conv
+ *  Product p = filter_product(c)
+ *  forward: set_result(gpu, &p, &c.x[0], &c.x[1], c.work, &c.y, 0)
+ *  backward:
+ *      return set_image(gpu, &p, &c.x[1], &c.dy, c.work, &c.dx, c.accumulate) if i == 0
+ *      return set_filters(gpu, &p, &c.x[0], &c.dy, c.work, &c.dx, c.accumulate)
+ *  work: product_work(&p, i) */
 // The matrix of patches: a row for each output position of each image, a column for each (filter row, filter column,
 // channel); zero beyond the image.
 extern "C" __global__ void patches(size_t images, dy_gpu_window w, const float *__restrict__ x, size_t stride_x,
@@ -60,68 +83,6 @@ extern "C" __global__ void add_patches(size_t images, dy_gpu_window w, const flo
                     }
                 }
             store(dx + e * stride_x + channel * pixels + i, acc, total);
-        }
-    }
-}
-
-/** op maxpooling2d(x)
- *  Window w = pool_window(c)
- *  where = c.saved
- *  forward:
- *      nothing if total_of(&c.y.dim) == 0
- *      maxpool_forward: grid(across(gpu, <size_t>w.out[0] * w.out[1]), planes(batch * w.channels))
- *  backward:
- *      nothing if total_of(&c.dx.dim) == 0
- *      maxpool_backward: grid(across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(elements * w.channels))
- *  saved: total_of(&c.y.dim) */
-// The maximum of each window, NaN if there is one; of equal maxima, the first. `where` gets its position in the image.
-extern "C" __global__ void maxpool_forward(size_t batch, dy_gpu_window w, const float *__restrict__ x, size_t stride_x,
-                                           uint32_t *where, float *y) {
-    size_t outputs = (size_t)w.out[0] * w.out[1], pixels = (size_t)w.in[0] * w.in[1];
-    for (PLANES(p, batch * w.channels)) {
-        size_t b = p / w.channels;
-        const float *plane = x + b * stride_x + (p - b * w.channels) * pixels;
-        for (EACH(k, outputs)) {
-            unsigned o = (unsigned)k / w.out[0], t = (unsigned)k - o * w.out[0];
-            float top = -INFINITY;
-            uint32_t at = 0xffffffffu;
-            for (unsigned j = 0; j < w.size[1]; j++) {
-                unsigned column = o * w.stride[1] + j - w.pad[1];
-                if (column >= w.in[1]) continue;
-                for (unsigned i = 0; i < w.size[0]; i++) {
-                    unsigned row = t * w.stride[0] + i - w.pad[0];
-                    if (row >= w.in[0]) continue;
-                    uint32_t place = column * w.in[0] + row;
-                    float v = plane[place];
-                    if (at == 0xffffffffu || v > top || (v != v && top == top)) {
-                        top = v;
-                        at = place;
-                    }
-                }
-            }
-            y[p * outputs + k] = top;
-            where[p * outputs + k] = at;
-        }
-    }
-}
-
-extern "C" __global__ void maxpool_backward(size_t batch, dy_gpu_window w, const uint32_t *__restrict__ where,
-                                            const float *__restrict__ dy, size_t elements, float *dx, int acc) {
-    size_t outputs = (size_t)w.out[0] * w.out[1], pixels = (size_t)w.in[0] * w.in[1], uses = batch / elements;
-    for (PLANES(p, elements * w.channels)) {
-        size_t e = p / w.channels, channel = p - e * w.channels;
-        for (EACH(i, pixels)) {
-            unsigned column = (unsigned)i / w.in[0], row = (unsigned)i - column * w.in[0], t0, t1, o0, o1;
-            float total = 0.f;
-            windows_of(w, 0, row, &t0, &t1);
-            windows_of(w, 1, column, &o0, &o1);
-            for (size_t b = e * uses; b < (e + 1) * uses; b++)
-                for (unsigned o = o0; o < o1; o++)
-                    for (unsigned t = t0; t < t1; t++) {
-                        size_t k = (b * w.channels + channel) * outputs + (size_t)o * w.out[0] + t;
-                        if (where[k] == i) total += dy[k];
-                    }
-            store(dx + p * pixels + i, acc, total);
         }
     }
 }

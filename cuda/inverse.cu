@@ -9,6 +9,17 @@ static __device__ __forceinline__ void exchange(float *a, float *b) {
     *b = x;
 }
 
+/** op inverse(x)
+ *  set assigns = True
+ *  n = rows_of(&c.y.dim)
+ *  forward:
+ *      nothing if n == 0
+ *      invert(count = batch, ys = c.y.v, logdets = NULL): rows(batch, n * n)
+ *  backward:
+ *      Algebra la = there(gpu)
+ *      first inverse_back(&la, c, i)
+ *      return gpu.error
+ *  work: c.y.dim.bd * (2 * n if i < 0 else n * n) */
 // y = the inverse of x, n x n, by Gauss-Jordan elimination in place with partial pivoting; NaN if x is singular. A block
 // inverts a matrix; `work` has 2 n numbers for each. Unless it is NULL, logdets gets the logarithm of the determinant:
 // -inf if x is singular, NaN if the determinant is negative.

@@ -5,10 +5,26 @@
 
 #define NO_ROW 0xffffffffu
 
-// y_b = factor table[items_b], rows of n numbers.
-extern "C" __global__ void lookup_forward(size_t rows, size_t n, float factor, const float *__restrict__ table,
+/** op lookup()
+ *  uses lookup
+ *  set note = lookup_note
+ *  forward: read_table(gpu, c, c.y.dim.bd, c.items)
+ *  backward: add_to_table(gpu, c, c.y.dim.bd, c.items) */
+// Rows whose numbers are values of the graph: forward saves them as items.
+/** op lookup_at(index)
+ *  uses lookup, positions
+ *  set note = lookup_at_note
+ *  rows = total_of(&c.x[0].dim)
+ *  forward:
+ *      first find_positions(gpu, c, &c.x[0], (<Param*>c.object).rows, <uint32_t>NO_ROW, <uint32_t*>c.saved)
+ *      return read_table(gpu, c, rows, <const uint32_t*>c.saved)
+ *  backward:
+ *      nothing if i < c.n                                                                      # none flows to an index
+ *      return add_to_table(gpu, c, rows, <const uint32_t*>c.saved) */
+// y_b = table[items_b], rows of n numbers.
+extern "C" __global__ void lookup_forward(size_t rows, size_t n, const float *__restrict__ table,
                                           const uint32_t *__restrict__ items, float *y) {
-    for (EACH_OF(i, b, j, rows, n)) y[i] = items[b] == NO_ROW ? 0.f : times(factor, table[items[b] * n + j]);
+    for (EACH_OF(i, b, j, rows, n)) y[i] = items[b] == NO_ROW ? 0.f : table[items[b] * n + j];
 }
 
 // grad[items_b] += dy_b. The block of the first use of a row adds all of its uses in order, so that sums do not

@@ -1,30 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Distances and losses between two arguments.
-#include "common.cuh"
-
-#define UNARY(name, value, derivative) \
-    static __device__ __forceinline__ float unary_##name(float x, float p0, float p1) { \
-        (void)p0; (void)p1; \
-        return value; \
-    }
-// The rows of binary.def that are losses do not use y.
-#define BINARY(name, value, da, db) \
-    static __device__ __forceinline__ float value_##name(float a, float b, float) { return value; } \
-    static __device__ __forceinline__ float slope_0_##name(float a, float b, float, float y = 0.f) { \
-        (void)a; (void)b; (void)y; \
-        return da; \
-    } \
-    static __device__ __forceinline__ float slope_1_##name(float a, float b, float, float y = 0.f) { \
-        (void)a; (void)b; (void)y; \
-        return db; \
-    }
-#include "dynet_cy/unary.def"
-#include "dynet_cy/binary.def"
-
-static __device__ __forceinline__ float value_huber(float a, float b, float c) { return 0.5f * unary_huber(a - b, c, 0.f); }
-static __device__ __forceinline__ float slope_0_huber(float a, float b, float c) { return unary_clip(a - b, -c, c); }
-static __device__ __forceinline__ float slope_1_huber(float a, float b, float c) { return -unary_clip(a - b, -c, c); }
+#include "elementwise.cuh"
 
 /** op squared_distance(a, b): f = squared_difference
  *  op l1_distance(a, b): f = abs_difference
@@ -37,32 +14,35 @@ static __device__ __forceinline__ float slope_1_huber(float a, float b, float c)
  *  backward:
  *      pair_backward_0_{f}: each(elements * n) if i == 0
  *      pair_backward_1_{f}: each(elements * n) */
-// dx_j = dy_b slope_j for each argument.
-#define PAIR_BACKWARD(side, name) \
+// y_b = sum_j f(a_j, b_j), and dx_j = dy_b slope_j for each argument. A stride of 0: the argument has batch size 1.
+#define OF_PAIR(e, j, f) \
+    [[maybe_unused]] float a = as[e * stride_a + j], b = bs[e * stride_b + j]; \
+    return f;
+
+#define PAIR_BACKWARD(side, name, slope) \
     extern "C" __global__ void pair_backward_##side##_##name( \
         size_t batch, size_t n, float p, const float *as, size_t stride_a, const float *bs, size_t stride_b, \
         const float *dy, float *dx, size_t elements, int acc) { \
-        sum_slopes(batch, n, elements, dx, acc, [=](size_t b, size_t j) { \
-            return dy[b] * slope_##side##_##name(as[b * stride_a + j], bs[b * stride_b + j], p); \
-        }); \
+        (void)p; \
+        sum_slopes(batch, n, elements, dx, acc, [=](size_t e, size_t j) { OF_PAIR(e, j, dy[e] * slope) }); \
     }
 
-// y_b = sum_j f(a_j, b_j). A stride of 0: the argument has batch size 1.
-#define PAIR(name) \
+#define PAIR(name, value, slope_a, slope_b) \
     extern "C" __global__ void pair_forward_##name(size_t batch, size_t n, float p, const float *as, size_t stride_a, \
                                                    const float *bs, size_t stride_b, float *y) { \
+        (void)p; \
         __shared__ float part[32]; \
-        sum_terms(batch, n, y, part, [=](size_t b, size_t j) { \
-            return value_##name(as[b * stride_a + j], bs[b * stride_b + j], p); \
-        }); \
+        sum_terms(batch, n, y, part, [=](size_t e, size_t j) { OF_PAIR(e, j, value) }); \
     } \
-    PAIR_BACKWARD(0, name) \
-    PAIR_BACKWARD(1, name)
+    PAIR_BACKWARD(0, name, slope_a) \
+    PAIR_BACKWARD(1, name, slope_b)
 
-PAIR(squared_difference)
-PAIR(abs_difference)
-PAIR(binary_log_loss)
-PAIR(huber)
+// Rows of binary.def that do not read y.
+#define ROW(name) PAIR(name, value2_##name(a, b), slope_a_##name(a, b, 0.f), slope_b_##name(a, b, 0.f))
+ROW(squared_difference)
+ROW(abs_difference)
+ROW(binary_log_loss)
+PAIR(huber, 0.5f * value_huber(a - b, p, 0.f), value_clip(a - b, -p, p), (-value_clip(a - b, -p, p)))
 
 /** op pairwise_rank_loss(a, b)
  *  total = total_of(&c.y.dim)

@@ -42,3 +42,13 @@ static __device__ __forceinline__ void lstm_backward(const dy_lstm_cell_back &ce
     to[3 * h] = du * (1.f - u * u);
     if (cell.dbefore) store(cell.dbefore + j, cell.acc, dc * f);
 }
+
+// The same where no product is computed together with the cell.
+static __device__ __forceinline__ void lstm_alone(const dy_lstm_cell &cell, size_t h, size_t j) {
+    const float *g = cell.gates + j;
+    lstm_forward(cell, h, j, g[0], g[h], g[2 * h], g[3 * h]);
+}
+
+static __device__ __forceinline__ void lstm_alone(const dy_lstm_cell_back &cell, size_t h, size_t j) {
+    lstm_backward(cell, h, j, cell.dy ? cell.dy[j] : 0.f);
+}

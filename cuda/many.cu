@@ -5,18 +5,24 @@
 
 #define NO_WINNER 0xffffffffu  // the winner if there is a NaN, so that no argument gets the gradient
 
-// Takes arguments first, first + 1, ...; y and winner hold the result of the arguments before. Of equal arguments, the
-// first wins. Bit k of `once`: argument first + k has batch size 1, with n numbers.
-extern "C" __global__ void emax_forward(size_t total, size_t n, dy_pointers xs, unsigned count, unsigned once,
-                                        unsigned first, uint32_t *winner, float *y) {
+/** op emax()
+ *  total = total_of(&c.y.dim)
+ *  winner = c.saved
+ *  forward:
+ *      n = size_of(&c.y.dim)
+ *      emax_forward: some(total, 0)
+ *  backward:
+ *      n = total_of(&c.dx.dim)
+ *      emax_backward(k = i): each(n) */
+// y and winner hold the result of the arguments before. Of equal arguments, the first wins. Batch elements have n numbers.
+extern "C" __global__ void emax_forward(size_t total, size_t n, dy_some xs, uint32_t *winner, float *y) {
     for (EACH(i, total)) {
-        size_t j = i % n;
-        float best = first ? y[i] : -INFINITY;
-        uint32_t by = first ? winner[i] : 0;
-        for (unsigned k = 0; k < count; k++) {
-            float x = xs.p[k][once >> k & 1 ? j : i];
+        float best = xs.first ? y[i] : -INFINITY;
+        uint32_t by = xs.first ? winner[i] : 0;
+        for (unsigned k = 0; k < xs.count; k++) {
+            float x = number_of(xs, k, i, i % n);
             if (isnan(x)) by = NO_WINNER;
-            else if (x > best) by = first + k;
+            else if (x > best) by = xs.first + k;
             best = larger(best, x);
         }
         y[i] = best;

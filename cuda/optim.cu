@@ -4,6 +4,13 @@
 // gradients for other processes.
 #include "updates.cuh"
 
+// for (SEGMENTS(k, count)) for (NUMBERS(i, segments[k])): the rows of blocks of the grid share segments, and the blocks of a
+// row the numbers i of a segment.
+#define SEGMENTS(k, count) unsigned k = blockIdx.y; k < (count); k += gridDim.y
+#define NUMBERS(i, segment) \
+    size_t i = (segment).at + (size_t)blockIdx.x * blockDim.x + threadIdx.x, end = (segment).at + (segment).n; i < end; \
+    i += (size_t)gridDim.x * blockDim.x
+
 // An update sets gradients to zero. Weight decay is applied before the step (decoupled) and after it.
 #define OPTIM(name, states, rule, kind, idle) \
     static __device__ __forceinline__ float step_##name(float g, float lr, float b1, float b2, float eps, float &s0, \
@@ -18,10 +25,8 @@
         if (left_out(clip)) return; \
         float scale = chosen ? chosen->scale : h.grad_scale, lr = rate_of(h, chosen), decoupled = decoupled_of(h, chosen); \
         float eps = h.eps * eps_scale_of(h, chosen); \
-        for (unsigned k = blockIdx.y; k < count; k += gridDim.y) { \
-            dy_range s = segments[k]; \
-            for (EACH(j, s.n)) { \
-                size_t i = s.at + j; \
+        for (SEGMENTS(k, count)) \
+            for (NUMBERS(i, segments[k])) { \
                 float s0 = states > 0 ? first[i] : 0.f, s1 = states > 1 ? second[i] : 0.f; \
                 float s2 = states > 2 ? third[i] : 0.f; \
                 float v = values[i] - decoupled * values[i]; \
@@ -32,7 +37,6 @@
                 if (states > 1) second[i] = s1; \
                 if (states > 2) third[i] = s2; \
             } \
-        } \
     }
 #include "dynet_cy/optim.def"
 
@@ -41,23 +45,16 @@ extern "C" __global__ void decay_values(const dy_range *__restrict__ segments, u
                                         const dy_clip *__restrict__ clip) {
     if (left_out(clip)) return;
     if (chosen) decay = chosen->rates.decoupled;
-    for (unsigned k = blockIdx.y; k < count; k += gridDim.y) {
-        dy_range s = segments[k];
-        for (EACH(j, s.n)) values[s.at + j] -= decay * values[s.at + j];
-    }
+    for (SEGMENTS(k, count))
+        for (NUMBERS(i, segments[k])) values[i] -= decay * values[i];
 }
 
 // target = a target + b source; if a is 0, target is not read.
 extern "C" __global__ void axpby(const dy_range *__restrict__ segments, unsigned count, float a, float b,
                                  const float *__restrict__ source, float *target, const dy_clip *__restrict__ clip) {
     if (left_out(clip)) return;
-    for (unsigned k = blockIdx.y; k < count; k += gridDim.y) {
-        dy_range s = segments[k];
-        for (EACH(j, s.n)) {
-            size_t i = s.at + j;
-            target[i] = a == 0.f ? b * source[i] : a * target[i] + b * source[i];
-        }
-    }
+    for (SEGMENTS(k, count))
+        for (NUMBERS(i, segments[k])) target[i] = a == 0.f ? b * source[i] : a * target[i] + b * source[i];
 }
 
 // The sum of doubles over a block, returned in its first thread. `part` is 32 doubles of shared memory.
@@ -77,13 +74,8 @@ extern "C" __global__ void squares(const dy_range *__restrict__ segments, unsign
                                    double *sums) {
     __shared__ double part[32];
     double total = 0;
-    for (unsigned k = blockIdx.y; k < count; k += gridDim.y) {
-        dy_range s = segments[k];
-        for (EACH(j, s.n)) {
-            double g = grads[s.at + j];
-            total += g * g;
-        }
-    }
+    for (SEGMENTS(k, count))
+        for (NUMBERS(i, segments[k])) total += (double)grads[i] * grads[i];
     total = sum_to_first(total, part);
     if (threadIdx.x == 0) sums[blockIdx.y * gridDim.x + blockIdx.x] = total;
 }
@@ -139,24 +131,19 @@ extern "C" __global__ void clip_groups(const double *__restrict__ sums, const dy
 extern "C" __global__ void drop_gradients(const dy_range *__restrict__ segments, unsigned count, float *grads,
                                           const dy_clip *__restrict__ clip) {
     if (clip->skipped || !clip->drops) return;
-    for (unsigned k = blockIdx.y; k < count; k += gridDim.y) {
-        dy_range s = segments[k];
-        for (EACH(j, s.n)) grads[s.at + j] = 0.f;
-    }
+    for (SEGMENTS(k, count))
+        for (NUMBERS(i, segments[k])) grads[i] = 0.f;
 }
 
+// Between a plane and a buffer in which its segments lie side by side.
 extern "C" __global__ void gather_ranges(const dy_gather_range *__restrict__ segments, unsigned count,
                                          const float *__restrict__ plane, float *buffer) {
-    for (unsigned k = blockIdx.y; k < count; k += gridDim.y) {
-        dy_gather_range s = segments[k];
-        for (EACH(j, s.n)) buffer[s.to + j] = plane[s.at + j];
-    }
+    for (SEGMENTS(k, count))
+        for (NUMBERS(i, segments[k])) buffer[segments[k].to + i - segments[k].at] = plane[i];
 }
 
 extern "C" __global__ void scatter_ranges(const dy_gather_range *__restrict__ segments, unsigned count,
                                           const float *__restrict__ buffer, float *plane) {
-    for (unsigned k = blockIdx.y; k < count; k += gridDim.y) {
-        dy_gather_range s = segments[k];
-        for (EACH(j, s.n)) plane[s.at + j] = buffer[s.to + j];
-    }
+    for (SEGMENTS(k, count))
+        for (NUMBERS(i, segments[k])) plane[i] = buffer[segments[k].to + i - segments[k].at];
 }

@@ -70,6 +70,7 @@ static __device__ __forceinline__ void put_ranked(Ranked one, size_t e, size_t k
  *      lines = inner * outer * elements
  *      sort_backward(where = <const uint32_t*>c.saved): each(lines * (count if uses == 1 else min(count, <size_t>1))) */
 /** op argsort(x)
+ *  uses order
  *  work: two_lists(c) if i < 0 else 0
  *  forward: order(gpu, c, NULL) */
 // Sort each tile of each line; into y, or, if a line has several tiles, into `runs`.
@@ -164,6 +165,27 @@ static __device__ inline Chosen first_of_block(Chosen own, bool any, Chosen *pla
     return first;
 }
 
+// The first `count` of n candidates, in their order: `put(k, one)` is called by one thread for each. For all threads of a
+// block.
+template <class Candidate, class Put>
+static __device__ __forceinline__ void choose(size_t count, size_t n, Chosen *places, uint8_t *there, Candidate candidate,
+                                              Put put) {
+    Chosen last = {0.f, 0, 0};
+    for (size_t k = 0; k < count; k++) {
+        Chosen best = {0.f, 0, 0};
+        bool any = false;
+        for (LANES(i, n)) {
+            Chosen own = candidate(i);
+            if ((k == 0 || comes_first(last, own)) && (!any || comes_first(own, best))) {
+                best = own;
+                any = true;
+            }
+        }
+        last = first_of_block(best, any, places, there);
+        if (threadIdx.x == 0) put(k, last);
+    }
+}
+
 // The best places of each line: their sums, and behind these of all lines the places themselves.
 extern "C" __global__ void continuations_of_lines(size_t lines, size_t n, size_t most, const float *__restrict__ x,
                                                   size_t stride_x, const float *__restrict__ totals,
@@ -172,24 +194,14 @@ extern "C" __global__ void continuations_of_lines(size_t lines, size_t n, size_t
     __shared__ uint8_t there[1024];
     uint32_t *ats = (uint32_t *)(sums + lines * most);
     for (ROWS(line, lines)) {
-        Chosen last = {0.f, 0, 0};
         float total = totals[line * stride_totals];
-        for (size_t k = 0; k < most; k++) {
-            Chosen best = {0.f, 0, 0};
-            bool any = false;
-            for (LANES(i, n)) {
-                Chosen own = {total == -INFINITY ? total : x[line * stride_x + i] + total, 0, (uint32_t)i};
-                if ((k == 0 || comes_first(last, own)) && (!any || comes_first(own, best))) {
-                    best = own;
-                    any = true;
-                }
-            }
-            last = first_of_block(best, any, places, there);
-            if (threadIdx.x == 0) {
-                sums[line * most + k] = last.sum;
-                ats[line * most + k] = last.at;
-            }
-        }
+        auto candidate = [=](size_t i) {
+            return Chosen{total == -INFINITY ? total : x[line * stride_x + i] + total, 0, (uint32_t)i};
+        };
+        choose(most, n, places, there, candidate, [=](size_t k, Chosen one) {
+            sums[line * most + k] = one.sum;
+            ats[line * most + k] = one.at;
+        });
     }
 }
 
@@ -201,29 +213,19 @@ extern "C" __global__ void continuations_of_beams(size_t beams, size_t lines, si
     const uint32_t *ats = (const uint32_t *)(sums + lines * most);
     size_t candidates = lines / beams * most;
     for (ROWS(beam, beams)) {
-        Chosen last = {0.f, 0, 0};
-        for (size_t k = 0; k < count; k++) {
-            Chosen best = {0.f, 0, 0};
-            bool any = false;
-            for (LANES(i, candidates)) {
-                size_t at = beam * candidates + i;
-                Chosen own = {sums[at], (uint32_t)(at / most), ats[at]};
-                if ((k == 0 || comes_first(last, own)) && (!any || comes_first(own, best))) {
-                    best = own;
-                    any = true;
-                }
-            }
-            last = first_of_block(best, any, places, there);
-            if (threadIdx.x == 0) {
-                float *to = y + (beam * count + k) * 5;
-                bool ends = last.at == end;
-                to[0] = last.sum;
-                to[1] = (float)last.line;
-                to[2] = (float)last.at;
-                to[3] = ends ? -INFINITY : last.sum;
-                to[4] = (float)(ends ? begin : last.at);
-            }
-        }
+        auto candidate = [=](size_t i) {
+            size_t at = beam * candidates + i;
+            return Chosen{sums[at], (uint32_t)(at / most), ats[at]};
+        };
+        choose(count, candidates, places, there, candidate, [=](size_t k, Chosen one) {
+            float *to = y + (beam * count + k) * 5;
+            bool ends = one.at == end;
+            to[0] = one.sum;
+            to[1] = (float)one.line;
+            to[2] = (float)one.at;
+            to[3] = ends ? -INFINITY : one.sum;
+            to[4] = (float)(ends ? begin : one.at);
+        });
     }
 }
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Average and adaptive pooling. Images are rows x columns x channels. The blocks of one row of the grid share the pixels
+// Pooling of images, by windows of one size or adaptive. Images are rows x columns x channels. The blocks of one row of the grid share the pixels
 // of a channel; rows of the grid take different channels.
 #include "common.cuh"
 #include "dynet_cy/pooling.h"
-
-#define PLANES(p, n) size_t p = blockIdx.y; p < (n); p += gridDim.y
 
 /** op avgpooling2d(x): rule = sized
  *  op adaptive_avgpooling2d(x): rule = adaptive
@@ -61,15 +59,17 @@ extern "C" __global__ void average_backward(size_t batch, dy_pooling w, const fl
     }
 }
 
-/** op adaptive_maxpooling2d(x)
- *  Pooling w = adaptive(&c.x[0].dim, c.attrs)
+/** op maxpooling2d(x): rule = sized
+ *  op adaptive_maxpooling2d(x): rule = adaptive
+ *  Pooling w = {rule}(&c.x[0].dim, c.attrs)
  *  where = c.saved
  *  forward:
  *      nothing if total_of(&c.y.dim) == 0
  *      greatest_forward: grid(across(gpu, <size_t>w.out[0] * w.out[1]), planes(batch * w.channels))
  *  backward:
  *      nothing if total_of(&c.dx.dim) == 0
- *      greatest_backward: grid(across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(elements * w.channels)) */
+ *      greatest_backward: grid(across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(elements * w.channels))
+ *  saved: total_of(&c.y.dim) */
 // The maximum of each window, NaN if there is one; of equal maxima, the first. `where` gets its position in the image.
 extern "C" __global__ void greatest_forward(size_t batch, dy_pooling w, const float *__restrict__ x, size_t stride_x,
                                             uint32_t *where, float *y) {

@@ -219,18 +219,25 @@ extern "C" __global__ void restricted_backward(size_t batch, size_t n, const uin
 }
 
 // ---- logsumexp, elementwise over several arguments ----------------------------------------------
-// Bit k of `once`: argument k has batch size 1, with n numbers. If it is not the first, y has those before. The maximum of each
-// element is saved, or 0 if that is not finite, and the logarithm of the sum of the e^(x - maximum).
-extern "C" __global__ void logsumexp_of_list_forward(size_t total, size_t n, dy_pointers xs, unsigned count, unsigned once,
-                                             unsigned first, float *saved, float *y) {
+/** op logsumexp()
+ *  total = total_of(&c.y.dim)
+ *  forward:
+ *      n = size_of(&c.y.dim)
+ *      logsumexp_of_list_forward: some(total, 0)
+ *  backward:
+ *      n = total_of(&c.dx.dim)
+ *      logsumexp_of_list_backward(x = c.x[i].v): each(n) */
+// y has the result of the arguments before. The maximum of each element is saved, or 0 if that is not finite, and the
+// logarithm of the sum of the e^(x - maximum). Batch elements have n numbers.
+extern "C" __global__ void logsumexp_of_list_forward(size_t total, size_t n, dy_some xs, float *saved, float *y) {
     for (EACH(i, total)) {
         size_t j = i % n;
-        float top = first ? y[i] : -INFINITY;
+        float top = xs.first ? y[i] : -INFINITY;
         double sum = 0;
-        for (unsigned k = 0; k < count; k++) top = larger(xs.p[k][once >> k & 1 ? j : i], top);
+        for (unsigned k = 0; k < xs.count; k++) top = larger(number_of(xs, k, i, j), top);
         if (isinf(top) || isnan(top)) top = 0.f;
-        if (first) sum = expf((saved[i] - top) + saved[total + i]);
-        for (unsigned k = 0; k < count; k++) sum += expf(xs.p[k][once >> k & 1 ? j : i] - top);
+        if (xs.first) sum = expf((saved[i] - top) + saved[total + i]);
+        for (unsigned k = 0; k < xs.count; k++) sum += expf(number_of(xs, k, i, j) - top);
         saved[i] = top;
         saved[total + i] = logf((float)sum);
         y[i] = top + saved[total + i];

@@ -103,16 +103,6 @@ static __device__ __forceinline__ void finish(const dy_lstm_cell_back &cell, siz
     lstm_backward(cell, h, j, *dy);
 }
 
-// The same for a cell without a product.
-static __device__ __forceinline__ void finish(const dy_lstm_cell &cell, size_t h, size_t j) {
-    const float *g = cell.gates + j;
-    lstm_forward(cell, h, j, g[0], g[h], g[2 * h], g[3 * h]);
-}
-
-static __device__ __forceinline__ void finish(const dy_lstm_cell_back &cell, size_t h, size_t j) {
-    lstm_backward(cell, h, j, cell.dy ? cell.dy[j] : 0.f);
-}
-
 template <bool back, class Cell>
 static __device__ __forceinline__ void steps(const dy_cell_products &p, size_t lines, unsigned h, const Cell *cells,
                                              float *left, float4 *aligned) {
@@ -137,39 +127,27 @@ static __device__ __forceinline__ void steps(const dy_cell_products &p, size_t l
             __syncthreads();  // `left` may be written again
         } else {
             size_t i = (t - tasks) * THREADS + threadIdx.x, e = i / h;
-            if (e < lines && e - p.first[0] >= p.n && (p.count < 2 || e - p.first[1] >= p.n)) finish(cells[e], h, i - e * h);
+            if (e < lines && e - p.first[0] >= p.n && (p.count < 2 || e - p.first[1] >= p.n)) lstm_alone(cells[e], h, i - e * h);
         }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    lstm_step_forward(const __grid_constant__ dy_cell_products p, size_t n, size_t h,
-                      const dy_lstm_cell *__restrict__ cells) {
-    __shared__ float left[LEFT(false)];
-    __shared__ float4 right[QUARTER(false) / 4];
-    steps<false>(p, n, (unsigned)h, cells, left, right);
-}
+// Kernels for a table of cells on the device, and for a small one, which is passed by value.
+#define STEP(direction, back, cell, factors) \
+    extern "C" __global__ void __launch_bounds__(THREADS) \
+        lstm_step_##direction(const __grid_constant__ dy_cell_products p, size_t n, size_t h, \
+                              const cell *__restrict__ cells) { \
+        __shared__ float left[LEFT(back)]; \
+        __shared__ float4 right[factors]; \
+        steps<back>(p, n, (unsigned)h, cells, left, right); \
+    } \
+    extern "C" __global__ void __launch_bounds__(THREADS) \
+        few_lstm_steps_##direction(const __grid_constant__ dy_cell_products p, size_t n, size_t h, \
+                                   const __grid_constant__ dy_group cells) { \
+        __shared__ float left[LEFT(back)]; \
+        __shared__ float4 right[factors]; \
+        steps<back>(p, n, (unsigned)h, reinterpret_cast<const cell *>(cells.words), left, right); \
+    }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    few_lstm_steps_forward(const __grid_constant__ dy_cell_products p, size_t n, size_t h,
-                           const __grid_constant__ dy_group cells) {
-    __shared__ float left[LEFT(false)];
-    __shared__ float4 right[QUARTER(false) / 4];
-    steps<false>(p, n, (unsigned)h, reinterpret_cast<const dy_lstm_cell *>(cells.words), left, right);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS)
-    lstm_step_backward(const __grid_constant__ dy_cell_products p, size_t n, size_t h,
-                       const dy_lstm_cell_back *__restrict__ cells) {
-    __shared__ float left[LEFT(true)];
-    __shared__ float4 right[QUARTER(true)];
-    steps<true>(p, n, (unsigned)h, cells, left, right);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS)
-    few_lstm_steps_backward(const __grid_constant__ dy_cell_products p, size_t n, size_t h,
-                            const __grid_constant__ dy_group cells) {
-    __shared__ float left[LEFT(true)];
-    __shared__ float4 right[QUARTER(true)];
-    steps<true>(p, n, (unsigned)h, reinterpret_cast<const dy_lstm_cell_back *>(cells.words), left, right);
-}
+STEP(forward, false, dy_lstm_cell, QUARTER(false) / 4)
+STEP(backward, true, dy_lstm_cell_back, QUARTER(true))

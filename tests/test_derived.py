@@ -289,6 +289,7 @@ extern "C" __global__ void some_forward(size_t batch, size_t n, float scale, con
 extern "C" __global__ void some_backward(size_t n, const float *dy, const uint32_t *where, float *dx, size_t elements,
                                          int acc) {}
 extern "C" __global__ void adding(size_t n, const float *other, float *dx) {}
+extern "C" __global__ void several(size_t batch, dy_some xs, float *y) {}
 extern "C" __global__ void listed(size_t n, float *const *list_a, float *y) {}
 """
 
@@ -348,6 +349,29 @@ def test_a_comment_becomes_launches(launches_of: Any) -> None:
     )
 
 
+def test_a_kernel_takes_some_arguments_at_a_time(launches_of: Any) -> None:
+    """From the second argument on; and fields of the GPU op, and values that functions return."""
+    text = launches_of("op softmax(a)\n * set laid = is_laid\n * forward:\n * several: some(batch, 1)\n * spread: 2")
+    assert (
+        "    cdef size_t batch = c.y.dim.bd\n"
+        "    cdef uint32_t first = 0\n    cdef Some some\n"
+        "    while first == 0 or first < c.n - 1:\n"
+        "        some = some_of(c, 1, first)\n"
+        "        launch_each(gpu, SEVERAL, batch, batch, value_at(&some), c.y.v)\n"
+        "        first += SOME\n"
+        "    return gpu.error\n"
+    ) in text
+    assert "cdef float softmax_spread(const Call* c) noexcept nogil:\n    return 2\n" in text
+    assert text.endswith("op.spread = softmax_spread\nop.laid = is_laid")
+
+
+def test_an_op_whose_functions_launch_by_themselves(launches_of: Any) -> None:
+    """Its kernels are in base, which is always loaded, or in what it `uses`."""
+    text = launches_of("op softmax(a)\n * uses some\n * forward: scaled(gpu, batch, 1, c.x[0].v, c.y.v, 0)")
+    assert "return scaled(gpu, batch, 1, c.x[0].v, c.y.v, 0)" in text
+    assert text.endswith('op = gpu_op(b"softmax", BASE, softmax_forward, NULL)\nneeds_module(op, CU_SOME)')
+
+
 def test_an_op_does_not_take_the_name_of_a_function(derive: dict[str, Any]) -> None:
     function = sys.modules["derive_stubs"].Function("rms_norm", ["x: Expression"], "Expression")
     family = derive["Module"]("linalg", "Products.", [function])
@@ -372,6 +396,7 @@ def test_an_op_does_not_take_the_name_of_a_function(derive: dict[str, Any]) -> N
             "kernel adding has no parameter m",
         ),
         ("op softmax(x)\n * n = 3\n * forward:\n * adding: rows(n)", r"adding: rows takes \(n, width\), not \(n\)"),
+        ("op softmax(a)\n * forward:\n * several: some(batch, 1) if batch", r"several: some\(...\) ends a function"),
         ("op softmax(z)\n * n = 3\n * forward:\n * adding: each(n)", "parameter other of adding"),
         ("op softmax(a)\n * forward:\n * nothing\n * pair_x: each(batch)", "nothing can follow"),
         (

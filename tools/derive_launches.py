@@ -20,7 +20,6 @@ from derive_text import ROOT, WIDTH, Mistake, closing, split, with_region, with_
 CUDA = ROOT / "cuda"
 GPU = ROOT / "dynet_cy" / "gpu"
 OPS = ROOT / "dynet_cy" / "ops"
-BASE = "dynet_cy.gpu.registry"
 
 # The meaning of a parameter's name.
 VALUES = {
@@ -45,8 +44,9 @@ NUMBERS = {
 # The functions that `gpu_op` takes.
 PAIR = ("forward", "backward")
 # How threads are laid out, and what each layout needs to know.
-GRIDS = {"each": "n", "rows": "n, width", "slices": "n, width", "grid": "x, y"}
+GRIDS = {"each": "n", "some": "n, k", "rows": "n, width", "slices": "n, width", "grid": "x, y"}
 LOCAL = {*NUMBERS, *keyword.kwlist, "NULL", "min", "max", "gpu", "c", "i", "cdef", "noexcept", "nogil"}
+LOCAL |= {"first", "some"}  # of `some`
 # The lines that launch a kernel.
 LAUNCHES = ("launch", "first")
 # The functions of a GPU op: result and parameters.
@@ -56,6 +56,8 @@ FUNCTIONS = {
     "backward": ("int", "Gpu* gpu, const Call* c, uint32_t i"),
     "saved": ("size_t", "const Call* c"),
     "work": ("size_t", "const Call* c, int i"),
+    "spread": ("float", "const Call* c"),
+    "same": ("float*", "const Call* c, uint32_t i"),
 }
 
 
@@ -78,7 +80,7 @@ class Line:
         value: the expression.
         type: of what is declared.
         defined: parameters of the kernel that only this launch defines.
-        grid: "each", "rows", "slices" or "grid", and its arguments.
+        grid: the layout of the threads, and its arguments.
         condition: when the line holds; "" if always.
     """
 
@@ -102,6 +104,7 @@ class Launch:
         arguments: their names, which parameters of kernels may have.
         sections: the lines of each function, with those that all share first.
         modules: others with kernels that functions launch which these lines call.
+        fields: further fields of the GPU op, and their values.
     """
 
     where: str
@@ -110,6 +113,11 @@ class Launch:
     arguments: list[str]
     sections: dict[str, list[Line]]
     modules: list[str]
+    fields: dict[str, str]
+
+    def lines(self) -> Iterator[Line]:
+        """The lines of all functions that launch a kernel."""
+        yield from (line for lines in self.sections.values() for line in lines if line.kind in LAUNCHES)
 
 
 # ---- reading ---------------------------------------------------------------------------
@@ -173,9 +181,15 @@ def read(comment: str, file: str) -> Iterator[Launch]:
         values = {"op": ops[0][1], **definitions(ops[0][4] or "")}
         shared: list[Line] = []
         modules: list[str] = []
+        fields: dict[str, str] = {}
         sections: dict[str, list[Line]] = {}
         into = shared
-        for line in body:
+        for text in body:
+            line = text.format(**values) if "{" in text else text
+            field_of_op = re.fullmatch(r"set (\w+) = (.+)", line)
+            if field_of_op:
+                fields[field_of_op[1]] = field_of_op[2]
+                continue
             listed = re.fullmatch(r"uses (\w+(?:, \w+)*)", line)
             if listed:
                 modules += split(listed[1])
@@ -185,11 +199,11 @@ def read(comment: str, file: str) -> Iterator[Launch]:
                 into = sections[title[1]] = list(shared)
                 line = f"return {title[2]}" if title[2] else ""
             if line:
-                into.append(read_line(line.format(**values) if "{" in line else line, where))
+                into.append(read_line(line, where))
         if not sections:
             raise Mistake(f"{where}: nothing is launched")
         draws = {op[1] for op in ops if op[3]}
-        yield Launch(where, [op[1] for op in ops], draws, split(ops[0][2]), sections, modules)
+        yield Launch(where, [op[1] for op in ops], draws, split(ops[0][2]), sections, modules, fields)
 
 
 def alike(heads: list[re.Match[str]], body: list[str]) -> list[list[re.Match[str]]]:
@@ -238,7 +252,8 @@ def declarations() -> dict[str, list[tuple[str, str]]]:
 @cache
 def ops() -> set[str]:
     """The names of ops, and other bytes literals of their modules."""
-    return {name for path in OPS.glob("*.pyx") for name in re.findall(r'\bb"(\w+)"', path.read_text(encoding="utf-8"))}
+    paths = [*OPS.glob("*.pyx"), ROOT / "dynet_cy" / "model" / "parameters.pyx"]
+    return {name for path in paths for name in re.findall(r'\bb"(\w+)"', path.read_text(encoding="utf-8"))}
 
 
 def names_in(text: str) -> set[str]:
@@ -262,6 +277,8 @@ class Function:
         self.defined = {name for line in self.steps for name in split(line.name) if line.kind in ("define", "declare")}
         self.types: dict[str, str] = {}  # of what is defined, where the parameter of a kernel says it
         for line in self.steps:
+            if line.grid[0] == "some" and (line.kind == "first" or line.condition):
+                raise Mistake(f"{launch.where}: {line.name}: some(...) ends a function, without a condition")
             if line.kind in LAUNCHES:
                 parameters = module.kernel(line.name, launch.where).parameters
                 for kind, name in parameters:
@@ -304,6 +321,13 @@ class Function:
             yield from code(f"    cdef {line.type} {line.name}" + (f" = {line.value}" if line.value else ""))
         elif line.kind in ("call", "do"):
             yield from code(f"    {line.value}")
+        elif line.grid[0] == "some":
+            before = line.grid[1][1]
+            yield from ("    cdef uint32_t first = 0", "    cdef Some some")
+            yield f"    while first == 0 or first < c.n - {before}:"
+            yield f"        some = some_of(c, {before}, first)"
+            yield from code(f"        {self.launched(line)}")
+            yield from ("        first += SOME", "    return gpu.error")
         else:
             indent = "    "
             if line.condition:
@@ -315,6 +339,8 @@ class Function:
     def launched(self, line: Line) -> str:
         """The call that launches a kernel."""
         shape, sizes = line.grid
+        if shape == "some":
+            shape, sizes = "each", sizes[:1]
         kernel = self.module.kernel(line.name, self.launch.where)
         words = ["gpu", self.module.number_of(line.name), *sizes, *(["THREADS", "0"] if shape == "grid" else [])]
         words += [self.passed(kind, parameter, line) for kind, parameter in kernel.parameters]
@@ -325,6 +351,8 @@ class Function:
         if parameter in line.defined:
             value = line.defined[parameter]
             return as_float(value) if kind == "float" else value
+        if kind == "dy_some":
+            return "value_at(&some)"
         if parameter in self.defined:
             pointer = [step.value for step in self.steps if "*" in kind and step.name == parameter]
             return pointer[0] if pointer else f"value_at(&{parameter})" if kind.startswith("dy_") else parameter
@@ -415,12 +443,7 @@ class Module:
 
     def reads_lists(self, launch: Launch) -> bool:
         """Whether all kernels of an op read its arguments where a list of pointers says."""
-        names = [
-            {name for _, name in self.kernel(line.name, launch.where).parameters}
-            for lines in launch.sections.values()
-            for line in lines
-            if line.kind in LAUNCHES
-        ]
+        names = [{name for _, name in self.kernel(line.name, launch.where).parameters} for line in launch.lines()]
         return bool(names) and all(any(name.startswith("list_") for name in own) for own in names)
 
     def text(self, launches: list[Launch]) -> Iterator[str]:
@@ -431,7 +454,6 @@ class Module:
             unknown = [name for name in launch.ops if name not in self.ops]
             if unknown:
                 raise Mistake(f"{launch.where}: there is no op {unknown[0]}")
-            base = False
             functions = dict.fromkeys(PAIR, "NULL")
             for section in launch.sections:
                 function = Function(self, launch, section)
@@ -445,21 +467,22 @@ class Module:
                 functions[section] = same
                 own = names_in(" ".join(lines)) - function.defined - LOCAL
                 self.used |= own
-                base |= any("Gpu* gpu" in line for name in own for m, line in self.declared.get(name, []) if m == BASE)
             body.append("")
+            module = self.variable if any(launch.lines()) else "BASE"
+            self.used.add(module)
             for name in launch.ops:
                 pair = ", ".join(functions[section] for section in PAIR)
-                body += ["", *code(f'op = gpu_op(b"{name}", {self.variable}, {pair})')]
-                body += ["needs_module(op, BASE)"] if base else []
-                self.used |= {"BASE", "needs_module"} if base else set()
+                body += ["", *code(f'op = gpu_op(b"{name}", {module}, {pair})')]
                 for other in (f"CU_{module.upper()}" for module in launch.modules):
                     body.append(f"needs_module(op, {other})")
                     self.used |= {other, "needs_module"}
                 body += [f"op.{section} = {own}" for section, own in functions.items() if section not in PAIR]
+                body += [f"op.{field} = {value}" for field, value in launch.fields.items()]
+                self.used |= names_in(" ".join(launch.fields.values()))
                 body += ["op.draws = True"] if name in launch.draws else []
                 body += ["op.assigns = True"] if self.assigns(launch) else []
                 body += ["op.lists = True"] if self.reads_lists(launch) else []
-        if not self.is_named:
+        if not self.is_named and (self.new or self.variable in self.used):
             yield f'cdef int {self.variable} = module_at(b"{self.family}")'
         yield from [f'cdef int {kernel.upper()} = kernel_at({self.variable}, b"{kernel}")' for kernel in self.new]
         yield from body
@@ -468,7 +491,7 @@ class Module:
         """The names that the hand-written part defines and imports."""
         found = set(re.findall(r"^cdef [^=(\n]*?(\w+)(?:\(| =|$)", self.own, re.MULTILINE))
         imported = " ".join(re.findall(r"cimport (\([^()]*\)|.*)", self.own))
-        structs = re.findall(r"^ *ctypedef \w+ (\w+)", self.own, re.MULTILINE)
+        structs = re.findall(r"^ *(?:ctypedef \w+|cdef struct) (\w+)", self.own, re.MULTILINE)
         return found | set(re.findall(r"\w+", imported)) | set(structs)
 
     def imports(self, used: set[str], stem: str) -> Iterator[str]:

@@ -6,5 +6,3 @@ from dynet_cy.graph.structs cimport Graph
 
 # Mark the batches among n planned ones, which run in one pass, that are steps of LSTM cells.
 cdef void find_cells(Graph* g, uint32_t first, uint32_t n) noexcept nogil
-# Let them run one by one.
-cdef void take_cells_apart(Graph* g, uint32_t n) noexcept nogil

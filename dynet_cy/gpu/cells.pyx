@@ -13,25 +13,22 @@ numbers are checked, or if backward begins between the steps.
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy, memmove, memset
 
-from dynet_cy.core.tensor cimport rows_of, size_of
-from dynet_cy.execute.gradients cimport backward_call, contribute
-from dynet_cy.execute.walk cimport (
-    Form, Walk, allocate, arrange, clear_call, settle, settle_gradients,
-)
+from dynet_cy.core.tensor cimport rows_of, size_of, total_of
+from dynet_cy.execute.gradients cimport contribute
+from dynet_cy.execute.walk cimport Form, Walk, allocate, clear_call, settle, settle_gradients
 from dynet_cy.gpu.addresses cimport BatchAddress, gradient_there, is_live, stride_of, there
 from dynet_cy.gpu.commands cimport (
-    CELLS, Command, Pass, add_command, allocate_lines, device_forms, make_tables, on_device, set_lines,
+    CELLS, Command, Pass, add_command, allocate_lines, backward_alone, device_forms, first_of, forward_alone,
+    make_table, note_done, on_device, set_lines,
 )
 from dynet_cy.gpu.driver cimport OUTPUT, STATE, SUMS
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, module_at
 from dynet_cy.graph.structs cimport (
-    CELL, EACH, IN_CELL, KEEPS_ASKED, LIVE, NEEDS_GRAD, NO_BATCH, ONE, STACKED, Batch, Node, args_of, batches_of,
-    nodes_of,
-    order_of, state_of,
+    CELL, EACH, IN_CELL, KEEPS_ASKED, LIVE, NEEDS_GRAD, NO_BATCH, Batch, Node, args_of, batches_of, nodes_of, order_of,
+    state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.memory.storage cimport Param
-from dynet_cy.ops.registry cimport op_at
 from dynet_cy.schedule.facts cimport PlanFacts, batch_of, count_readers, list_batches, open_facts
 from dynet_cy.watch.instruments cimport checking
 
@@ -75,8 +72,18 @@ cdef struct Cells:
     uint32_t* cell                  # by node: the batch of outputs that it was last counted for
 
 
-cdef inline const Node* first_of(const Graph* g, const Batch* batch) noexcept nogil:
-    return &nodes_of(g)[order_of(g)[batch.first]]
+# The nodes of a cell, and the state before it.
+cdef struct CellNodes:
+    uint32_t h
+    uint32_t c
+    uint32_t gates
+    uint32_t before
+
+cdef inline CellNodes cell_at(const Graph* g, const Batch* outputs, uint32_t j) noexcept nogil:
+    """Those of output j of a batch."""
+    cdef uint32_t h = order_of(g)[outputs.first + j]
+    cdef const uint32_t* args = args_of(g, &nodes_of(g)[h])
+    return CellNodes(h, args[0], args[1], args_of(g, &nodes_of(g)[args[0]])[0])
 
 
 cdef inline uint8_t step_of(const Graph* g, const Batch* batch) noexcept nogil:
@@ -189,10 +196,9 @@ cdef void mark_cell(const PlanFacts* facts, uint32_t number) noexcept nogil:
     cdef Graph* g = facts.g
     cdef Batch* batches = batches_of(g)
     cdef Batch* outputs = &batches[number]
-    cdef uint32_t j, k, of_gates, total = 0
+    cdef uint32_t j, k, total = 0
     for j in range(outputs.count):
-        of_gates = args_of(g, &nodes_of(g)[order_of(g)[outputs.first + j]])[1]
-        k = batch_of(facts, of_gates)
+        k = batch_of(facts, cell_at(g, outputs, j).gates)
         if batches[k].cell != number + 1:
             batches[k].cell = number + 1
             total += batches[k].count
@@ -205,15 +211,6 @@ cdef void mark_cell(const PlanFacts* facts, uint32_t number) noexcept nogil:
     for k in range(facts.begin, number):        # some of the gates belong to others
         if batches[k].cell == number + 1:
             batches[k].cell = 0
-
-
-cdef void take_cells_apart(Graph* g, uint32_t n) noexcept nogil:
-    cdef Batch* batch = batches_of(g) + g.n_batches
-    cdef uint32_t b
-    for b in range(n):
-        batch[b].cell = 0
-        if batch[b].form == CELL or batch[b].form == IN_CELL:
-            batch[b].form = ONE if batch[b].count == 1 else STACKED
 
 
 # ---- launches ----------------------------------------------------------------------------
@@ -241,45 +238,6 @@ cdef uint32_t elements_of(const Graph* g, const Batch* batch) noexcept nogil:
     return n
 
 
-# ---- the batch of states ------------------------------------------------------------------
-
-cdef int one_forward(Walk* w, Batch* batch) noexcept nogil:
-    """Compute a batch that was dropped again, without its cell, whose gates are there."""
-    cdef uint32_t form = batch.form, cell = batch.cell
-    cdef int failed
-    batch.form = ONE if batch.count == 1 else STACKED
-    batch.cell = 0
-    failed = w.device.forms[batch.form].forward(w, batch, 1)
-    batch.form = form
-    batch.cell = cell
-    return failed
-
-
-cdef int states_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
-    if w.again:
-        return one_forward(w, batch)
-    clear_call(batch)
-    return w.device.send_arguments(w, batch)
-
-
-cdef int states_backward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
-    cdef Pass* s = <Pass*>w
-    return 0 if s.cells != NULL and s.cells[batch.cell - 1] else alone_backward(w, batch)
-
-
-cdef int alone_backward(Walk* w, Batch* batch) noexcept nogil:
-    """Compute the gradients of the arguments of a batch as without cells."""
-    cdef uint32_t form = batch.form
-    cdef int failed
-    batch.form = ONE if batch.count == 1 else STACKED
-    batch.cell = 0
-    failed = arrange(w, batch, op_at(first_of(w.g, batch).op)) or settle(w) or backward_call(w, batch, 1)
-    batch.form = form
-    batch.cell = (batch + (form == IN_CELL) - batches_of(w.g)) + 1
-    clear_call(batch)
-    return failed
-
-
 # ---- the batch of outputs, forward ----------------------------------------------------------
 
 # The batches of gates of a cell, and where their lines begin in the table.  The lines have the order of the gates, so
@@ -298,7 +256,7 @@ cdef bint order_lines(const Graph* g, const Batch* outputs, LineOrder* order) no
     if size_of(&first_of(g, outputs).dim) == 0:
         return False
     for j in range(outputs.count):
-        number = nodes[args_of(g, &nodes[order_of(g)[outputs.first + j]])[1]].batch
+        number = nodes[cell_at(g, outputs, j).gates].batch
         if number == order.batch[0] or number == order.batch[1]:
             continue
         if n == 2:
@@ -323,10 +281,9 @@ cdef int cell_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef Pass* s = <Pass*>w
     cdef const Node* nodes = nodes_of(g)
     cdef const Node* h
-    cdef const Node* c
     cdef const Node* gates
     cdef const Node* bias
-    cdef const Node* before
+    cdef CellNodes cell
     cdef BatchAddress[3] place
     cdef uint32_t j, e, count = elements_of(g, batch)
     cdef CellForward* x
@@ -337,7 +294,7 @@ cdef int cell_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef float* y
     cdef size_t size
     if w.again:
-        return one_forward(w, batch)
+        return forward_alone(w, batch)
     clear_call(batch)
     table = x = <CellForward*>allocate_lines(s, count * sizeof(CellForward))
     if table == NULL or settle(w):
@@ -348,15 +305,14 @@ cdef int cell_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     y = on_device(s, batch.y)
     s.values_needed = max(s.values_needed, g.values.top)
     for j in range(batch.count):
-        h = &nodes[order_of(g)[batch.first + j]]
-        c = &nodes[args_of(g, h)[0]]
-        gates = &nodes[args_of(g, h)[1]]
+        cell = cell_at(g, batch, j)
+        h = &nodes[cell.h]
+        gates = &nodes[cell.gates]
         bias = &nodes[args_of(g, gates)[0]]
-        before = &nodes[args_of(g, c)[0]]
         size = size_of(&h.dim)
-        one.c = there(s, &place[0], c)
+        one.c = there(s, &place[0], &nodes[cell.c])
         one.gates = there(s, &place[1], gates)
-        one.before = there(s, &place[2], before)
+        one.before = there(s, &place[2], &nodes[cell.before])
         # Batches that were too long for one call have computed their activations.
         one.bias = on_device_of(s, bias) if batches_of(g)[gates.batch].form != EACH else NULL
         if ordered:
@@ -368,7 +324,7 @@ cdef int cell_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
             y += size
             one.c += size
             one.gates += 4 * size
-            one.before += stride_of(before)
+            one.before += stride_of(&nodes[cell.before])
             if one.bias != NULL:
                 one.bias += stride_of(bias)
     return add_cells(w, CELL_FORWARD, FEW_FORWARD, batch, table, count, sizeof(CellForward))
@@ -383,38 +339,32 @@ cdef inline float* on_device_of(Pass* s, const Node* x) noexcept nogil:
 cdef int cell_backward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef Graph* g = w.g
     cdef Pass* s = <Pass*>w
-    cdef uint32_t number = batch.cell - 1, j, h, c, n_live = 0
+    cdef const Batch* sums
+    cdef CellNodes cell
+    cdef uint32_t number = batch.cell - 1, j, n_live = 0
     cdef bint alone = checking != 0
     for j in range(batch.count):
-        h = order_of(g)[batch.first + j]
-        c = args_of(g, &nodes_of(g)[h])[0]
-        n_live += is_live(g, h) or is_live(g, c)
+        cell = cell_at(g, batch, j)
+        sums = &batches_of(g)[nodes_of(g)[cell.gates].batch]
+        n_live += is_live(g, cell.h) or is_live(g, cell.c)
         # They are not side by side, or the program may ask for the gradients of the gates.
-        alone = alone or sums_of(g, h).form == EACH or sums_of(g, h).keeps & KEEPS_ASKED
+        alone = alone or sums.form == EACH or sums.keeps & KEEPS_ASKED
     if alone:
-        return alone_backward(w, batch)
+        return backward_alone(w, batch)
     w.n_live = n_live
     w.n_live_in_batch += n_live
     if n_live == 0:
         return 0
-    if s.cells == NULL and make_tables(
-            s, <void**>&s.cells, g.n_batches, <void**>&s.cell_of, g.n_nodes * sizeof(uint32_t)):
+    if make_table(s, <void**>&s.cell_of, g.n_nodes * sizeof(uint32_t)) or note_done(s, number - 1, 2):
         return -1
-    s.cells[number] = True
     if settle(w) or settle_gradients(w, number) or settle_gradients(w, number - 1):
         return -1
     for j in range(batch.count):
-        h = order_of(g)[batch.first + j]
-        c = args_of(g, &nodes_of(g)[h])[0]
-        if (settle_gradients(w, nodes_of(g)[args_of(g, &nodes_of(g)[h])[1]].batch)
-                or settle_gradients(w, nodes_of(g)[args_of(g, &nodes_of(g)[c])[0]].batch)):
+        cell = cell_at(g, batch, j)
+        if (settle_gradients(w, nodes_of(g)[cell.gates].batch)
+                or settle_gradients(w, nodes_of(g)[cell.before].batch)):
             return -1
     return list_cells_back(w, batch)
-
-
-cdef inline const Batch* sums_of(const Graph* g, uint32_t h) noexcept nogil:
-    """The batch of the gates of an output."""
-    return &batches_of(g)[nodes_of(g)[args_of(g, &nodes_of(g)[h])[1]].batch]
 
 
 cdef int pass_apart(Walk* w, uint32_t node, const Node* c, CellBackward* x) noexcept nogil:
@@ -485,19 +435,18 @@ cdef int list_cells_back(Walk* w, const Batch* batch) noexcept nogil:
     cdef Graph* g = w.g
     cdef Pass* s = <Pass*>w
     cdef const Node* nodes = nodes_of(g)
-    cdef uint8_t* state = state_of(g)
+    cdef CellNodes cell
     cdef const Node* h
     cdef const Node* c
     cdef const Node* gates
     cdef const Node* before
     cdef BatchAddress[3] place
     cdef BatchAddress[3] grad
-    cdef uint32_t id, of_c, of_gates, of_before, j, e, count = elements_of(g, batch)
+    cdef uint32_t j, e, count = elements_of(g, batch)
     cdef CellBackward* x
     cdef CellBackward* table
     cdef CellBackward one
     cdef float* dy
-    cdef size_t size
     table = x = <CellBackward*>allocate_lines(s, count * sizeof(CellBackward))
     if table == NULL:
         return -1
@@ -506,36 +455,27 @@ cdef int list_cells_back(Walk* w, const Batch* batch) noexcept nogil:
     memset(&one, 0, sizeof(one))
     dy = on_device(s, batch.dy) if batch.dy != NULL else NULL       # NULL: none of them is live
     for j in range(batch.count):
-        id = order_of(g)[batch.first + j]
-        h = &nodes[id]
-        of_c = args_of(g, h)[0]
-        of_gates = args_of(g, h)[1]
-        c = &nodes[of_c]
-        gates = &nodes[of_gates]
-        of_before = args_of(g, c)[0]
-        before = &nodes[of_before]
-        size = size_of(&h.dim)
+        cell = cell_at(g, batch, j)
+        h, c, gates, before = &nodes[cell.h], &nodes[cell.c], &nodes[cell.gates], &nodes[cell.before]
         one.c = there(s, &place[0], c)
         one.gates = there(s, &place[1], gates)
         one.before = there(s, &place[2], before)
-        one.dy = dy if is_live(g, id) else NULL
+        one.dy = dy if is_live(g, cell.h) else NULL
         one.dc = gradient_there(s, &grad[0], c)
         one.dgates = gradient_there(s, &grad[1], gates)
         if one.dc == NULL or one.dgates == NULL:
             return -1
-        one.has_dc = is_live(g, of_c)
-        one.has_dgates = (state[of_gates] & LIVE) != 0
-        if place_before(w, batch, of_before, c, &grad[2], &one):
+        one.has_dc = is_live(g, cell.c)
+        one.has_dgates = (state_of(g)[cell.gates] & LIVE) != 0
+        if place_before(w, batch, cell.before, c, &grad[2], &one):
             return -1
         x = write_lines(x, &one, h, stride_of(before))
-        dy += size * h.dim.bd
-        mark_live(g, of_c)
-        mark_live(g, of_gates)
+        dy += total_of(&h.dim)
+        mark_live(g, cell.c)
+        mark_live(g, cell.gates)
     return add_cells(w, CELL_BACKWARD, FEW_BACKWARD, batch, table, count, sizeof(CellBackward))
 
 
 cdef Form* forms = device_forms()
-forms[IN_CELL].forward = states_forward
-forms[IN_CELL].backward = states_backward
 forms[CELL].forward = cell_forward
 forms[CELL].backward = cell_backward

@@ -8,9 +8,9 @@ sends these in one upload and runs the commands.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 
 from dynet_cy.core.tensor cimport Call
-from dynet_cy.execute.walk cimport Device, Form, Walk
-from dynet_cy.gpu.graphs cimport DeviceGraph
-from dynet_cy.graph.structs cimport Graph
+from dynet_cy.execute.walk cimport Form, Walk
+from dynet_cy.gpu.graphs cimport ARENAS, DeviceGraph
+from dynet_cy.graph.structs cimport Batch, Graph, Node, nodes_of, order_of
 from dynet_cy.memory.arena cimport Arena
 
 
@@ -73,7 +73,6 @@ cdef struct Window:
 
 cdef enum:
     MOST_WRITTEN = 64               # calls of a section that write gradients
-    ARENAS = 4
     WINDOWS = 2 * ARENAS            # first the last one of each arena, then those before these
 
 # How far the segment of an arena that is in use was noted to be needed on the device.
@@ -113,9 +112,8 @@ cdef struct Pass:
     size_t most_columns             # of one of the products that will be made of them
     EarlyMove* early                # the last one that was listed
     uint32_t n_early
-    uint8_t* cells                  # by number of a batch: this pass has run the cell backward; NULL: none so far
+    uint8_t* done                   # by number of a batch: this pass has computed it backward with others; NULL: none
     uint32_t* cell_of               # by number of a node: the last cell whose state before it is
-    uint8_t* fused                  # by number of a batch: this pass has run its run backward (gpu/fusion); NULL: none
     void* contributions             # by number of a node: what these do with its gradient
     uint32_t written_in             # the section whose calls have written the listed gradients
     uint32_t n_written
@@ -123,13 +121,15 @@ cdef struct Pass:
     uint32_t* last_move             # by number of a node: the number of the last move to its gradient; 0: none
 
 
+cdef inline Node* first_of(const Graph* g, const Batch* batch) noexcept nogil:
+    """The first node of a batch."""
+    return &nodes_of(g)[order_of(g)[batch.first]]
+
+
 # End the list of commands: pending moves, and those that run first.
 cdef int end_commands(Pass* s) noexcept nogil
-# Make all pending moves run before the commands that follow.
-cdef int end_group(Walk* w) noexcept nogil
 # The table of forms, for modules that add forms.
 cdef Form* device_forms() noexcept nogil
-cdef Device* device_of_graphs() noexcept nogil
 # For functions of forms.
 # Copy n numbers on the device to the value of the running batch, a pointer on the host, before the next command that
 # reads it.
@@ -137,8 +137,15 @@ cdef int copy_later(Pass* s, float* to, const float* source, size_t n) noexcept 
 # Memory for a table of so many bytes, on the device or, if it is small, on the host; let it be that of a command.
 cdef void* allocate_lines(Pass* s, size_t bytes) noexcept nogil
 cdef void set_lines(Pass* s, Command* c, void* table, size_t bytes) noexcept nogil
-# Two tables of so many bytes, all 0, in which a pass makes notes.
-cdef int make_tables(Pass* s, void** first, size_t bytes, void** second, size_t more) noexcept nogil
+# A table of so many bytes, all 0, in which a pass makes notes, unless there is one.
+cdef int make_table(Pass* s, void** table, size_t bytes) noexcept nogil
+# Batches that are computed with others: the form in which one runs alone; let it; what it does forward if another one
+# computes it; note that another one has computed some backward.
+cdef uint32_t form_alone(const Graph* g, const Batch* batch) noexcept nogil
+cdef int forward_alone(Walk* w, Batch* batch) noexcept nogil
+cdef int backward_alone(Walk* w, Batch* batch) noexcept nogil
+cdef int waiting_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil
+cdef int note_done(Pass* s, uint32_t first, uint32_t n) noexcept nogil
 # Append a command; the device address for a pointer into an arena of the graph.
 cdef Command* add_command(Pass* s, int kind) noexcept nogil
 cdef float* on_device(Pass* s, const void* p) noexcept nogil

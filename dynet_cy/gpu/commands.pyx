@@ -16,19 +16,20 @@ from dynet_cy.execute.gradients cimport (
     add_collected, backward_call, backward_each, collected_of, multiply_collected,
 )
 from dynet_cy.execute.walk cimport (
-    Collected, Device, allocate, begin_walk, forward_call, forward_each, owed_place, settle,
+    Collected, Device, allocate, arrange, begin_walk, clear_call, forward_call, forward_each, is_too_long, owed_place,
+    settle,
 )
 from dynet_cy.gpu.driver cimport Address, GpuOp
-from dynet_cy.gpu.graphs cimport device_ptr
-from dynet_cy.gpu.memory cimport Mirror, Range, begin_use, note_use
+from dynet_cy.gpu.graphs cimport ARENAS, GRADS, SCRATCH, begin_uses, device_ptr
+from dynet_cy.gpu.memory cimport Mirror, Range, note_use
 from dynet_cy.gpu.registry cimport gpu_op_at, module_at
 from dynet_cy.graph.structs cimport (
-    COLUMNS, EACH, FLATTENED, FORMS, KEEPS_FACTORS, NO_BATCH, ONE, SENT, STACKED, Batch, Node, args_of, batches_of,
-    home_of, nodes_of, order_of, state_of,
+    COLUMNS, EACH, FLATTENED, FORMS, IN_CELL, IN_FUSION, KEEPS_FACTORS, NO_BATCH, ONE, SENT, STACKED, Batch, Node,
+    args_of, batches_of, home_of, nodes_of, order_of, state_of,
 )
 from dynet_cy.memory.arena cimport Arena, Segment, arena_alloc, arena_rewind, array_push, array_rewind, segment_of
 from dynet_cy.memory.storage cimport Param
-from dynet_cy.ops.registry cimport GPU, Factors, Op
+from dynet_cy.ops.registry cimport FLAT, GPU, Factors, Op, op_at
 from dynet_cy.watch.instruments cimport checking
 
 
@@ -46,13 +47,12 @@ cdef inline void* reserve(Pass* s, Arena* a, size_t n) noexcept nogil:
     return p
 
 
-cdef int make_tables(Pass* s, void** first, size_t bytes, void** second, size_t more) noexcept nogil:
-    first[0] = reserve(s, &s.d.commands, bytes)
-    second[0] = reserve(s, &s.d.commands, more)
-    if first[0] == NULL or second[0] == NULL:
-        return -1
-    memset(first[0], 0, bytes)
-    memset(second[0], 0, more)
+cdef int make_table(Pass* s, void** table, size_t bytes) noexcept nogil:
+    if table[0] == NULL:
+        table[0] = reserve(s, &s.d.commands, bytes)
+        if table[0] == NULL:
+            return -1
+        memset(table[0], 0, bytes)
     return 0
 
 
@@ -117,7 +117,7 @@ cdef int add_call(Pass* s, int kind, const Call* call, const Batch* batch, uint3
     memcpy(x, call.x, call.n * sizeof(Tensor))
     c.call = call[0]
     c.call.x = x
-    c.op = nodes_of(s.walk.g)[order_of(s.walk.g)[batch.first]].op
+    c.op = first_of(s.walk.g, batch).op
     c.items = batch.items
     c.i = i
     c.nodes = nodes
@@ -301,8 +301,8 @@ cdef void note_memory(Walk* w) noexcept nogil:
     """Note that the device needs the memory too."""
     cdef Pass* s = pass_of(w)
     s.scratch_needed = max(s.scratch_needed, w.g.scratch.top)
-    note_growth(&w.g.scratch, &s.d.scratch, &s.scratch_noted)
-    note_growth(&w.g.grads, &s.d.grads, &s.grads_noted)
+    note_growth(&w.g.scratch, &s.d.mirrors[SCRATCH], &s.scratch_noted)
+    note_growth(&w.g.grads, &s.d.mirrors[GRADS], &s.grads_noted)
 
 
 cdef inline void note_growth(const Arena* a, Mirror* m, Noted* noted) noexcept nogil:
@@ -357,7 +357,7 @@ cdef int translate(Walk* w, const Batch* batch, Call* c) noexcept nogil:
     """Replace the pointers of a call by device pointers."""
     cdef Pass* s = pass_of(w)
     cdef Graph* g = w.g
-    cdef Node* node = &nodes_of(g)[order_of(g)[batch.first]]
+    cdef Node* node = first_of(g, batch)
     cdef uint32_t* args = args_of(g, node)
     cdef Tensor* x
     cdef Node* a
@@ -412,7 +412,7 @@ cdef bint begin_with_first(Pass* s, const Batch* batch, const Call* c) noexcept 
     The copy runs with the copies that are pending, or with all others from parameters and inputs, first in the pass.
     """
     cdef const Graph* g = s.walk.g
-    cdef const Node* node = &nodes_of(g)[order_of(g)[batch.first]]
+    cdef const Node* node = first_of(g, batch)
     cdef const Node* a = &nodes_of(g)[args_of(g, node)[0]]
     cdef size_t n = total_of(&c.y.dim), period = total_of(&c.x[0].dim)
     cdef bint columns = period == rows_of(&c.y.dim) and rows_of(&c.x[0].dim) == period
@@ -451,7 +451,7 @@ cdef int begin_backward(Walk* w, const Batch* batch, const Op* op, const Call* c
         s.missing_gradient = True
         return -1
     s.modules |= gpu_op.modules
-    if gpu_op.begin_backward == NULL or (batch.cell and s.cells != NULL and s.cells[batch.cell - 1]):
+    if gpu_op.begin_backward == NULL or (batch.cell and s.done != NULL and s.done[batch.cell - 1]):
         return 0
     if gpu_op.prepared != NULL:
         prepared = <float*>allocate(w, gpu_op.prepared(c) * sizeof(float))
@@ -499,7 +499,7 @@ cdef int copy(Walk* w, float* to, const float* source, size_t n) noexcept nogil:
 cdef int copy_later(Pass* s, float* to, const float* source, size_t n) noexcept nogil:
     if n == 0:
         return 0
-    if s.walk.listing.owed == NULL and open_additions(s):
+    if open_additions(s):
         return -1
     s.walk.listing.owed[s.walk.number] = s.walk.listing.turn
     return add_copy(s, source, place(&s.walk, to), n)
@@ -517,7 +517,7 @@ cdef int add(Walk* w, uint32_t node, float* to, const float* source, size_t n, f
     cdef const Node* a = &nodes_of(w.g)[node]
     cdef uint32_t last
     cdef Move* m
-    if s.last_move == NULL and open_additions(s):
+    if open_additions(s):
         return -1
     m = add_move(s, source, place(w, to) if a.val != NULL else (<Param*>a.object).device_grad, n, accumulate)
     if m == NULL:
@@ -540,8 +540,8 @@ cdef int open_additions(Pass* s) noexcept nogil:
     """Make the tables of the last additions, by node and by batch."""
     cdef Graph* g = s.walk.g
     cdef size_t batches = g.batches.top // sizeof(Batch) + 1
-    return make_tables(s, <void**>&s.last_move, g.n_nodes * sizeof(uint32_t),
-                       <void**>&s.walk.listing.owed, batches * sizeof(uint32_t))
+    return (make_table(s, <void**>&s.last_move, g.n_nodes * sizeof(uint32_t))
+            or make_table(s, <void**>&s.walk.listing.owed, batches * sizeof(uint32_t)))
 
 
 # ---- gradients of weights --------------------------------------------------------------
@@ -673,6 +673,62 @@ cdef int gather_factors(Walk* w, const FactorPart* first, const Factors* f) noex
     return settle(w)
 
 
+# ---- batches that are computed with others (gpu/cells, gpu/fusion) -----------------------
+
+cdef uint32_t form_alone(const Graph* g, const Batch* batch) noexcept nogil:
+    cdef Batch x = batch[0]
+    x.form = FLATTENED if op_at(first_of(g, batch).op).batching == FLAT else STACKED
+    if is_too_long(&x, x.bd):
+        return EACH
+    return ONE if x.count == 1 else x.form
+
+
+cdef int forward_alone(Walk* w, Batch* batch) noexcept nogil:
+    cdef Batch kept = batch[0]
+    cdef int failed
+    batch.form = form_alone(w.g, batch)
+    batch.cell = 0
+    failed = w.device.forms[batch.form].forward(w, batch, 1)
+    batch.form = kept.form
+    batch.cell = kept.cell
+    return failed
+
+
+cdef int backward_alone(Walk* w, Batch* batch) noexcept nogil:
+    cdef Batch kept = batch[0]
+    cdef int failed = 0
+    batch.form = form_alone(w.g, batch)
+    batch.cell = 0
+    cdef bint arranges = batch.form != EACH and batch.x == NULL and batch.items == NULL     # it ran with others
+    if arranges:
+        failed = arrange(w, batch, op_at(first_of(w.g, batch).op)) or settle(w)
+    failed = failed or w.device.forms[batch.form].backward(w, batch, 1)
+    batch.form = kept.form
+    batch.cell = kept.cell
+    if arranges:
+        clear_call(batch)                       # that memory is working memory of backward
+    return failed
+
+
+cdef int waiting_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
+    if w.again:                                 # it was dropped, perhaps without those that it was computed with
+        return forward_alone(w, batch)
+    clear_call(batch)
+    return w.device.send_arguments(w, batch)
+
+
+cdef int waiting_backward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
+    cdef Pass* s = pass_of(w)
+    return 0 if s.done != NULL and s.done[w.number] else backward_alone(w, batch)
+
+
+cdef int note_done(Pass* s, uint32_t first, uint32_t n) noexcept nogil:
+    if make_table(s, <void**>&s.done, s.walk.g.n_batches):
+        return -1
+    memset(s.done + first, True, n)
+    return 0
+
+
 # ---- passes ----------------------------------------------------------------------------
 
 # Plans choose no other forms for devices.
@@ -683,14 +739,13 @@ for form in (ONE, STACKED, FLATTENED, COLUMNS):
     forms[form].backward = backward_call
 forms[EACH].forward = forward_each
 forms[EACH].backward = backward_each
+for form in (IN_CELL, IN_FUSION):
+    forms[form].forward = waiting_forward
+    forms[form].backward = waiting_backward
 
 
 cdef Form* device_forms() noexcept nogil:
     return forms
-
-
-cdef Device* device_of_graphs() noexcept nogil:
-    return &gpu
 
 
 cdef Device gpu
@@ -725,9 +780,6 @@ cdef void begin_pass(Pass* s, Graph* g, DeviceGraph* d) noexcept nogil:
     s.values_needed = s.values_from = g.values.top
     s.scratch_needed = s.scratch_from = g.scratch.top
     s.tables_from = g.tables.top
-    begin_use(&g.values, &d.values)
-    begin_use(&g.grads, &d.grads)
-    begin_use(&g.scratch, &d.scratch)
-    begin_use(&g.tables, &d.tables)
+    begin_uses(g, d)
     arena_rewind(&d.commands, 0)
     array_rewind(&d.ranges, 0)

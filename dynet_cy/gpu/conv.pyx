@@ -5,10 +5,9 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, Tensor, axis_of, element, size_of
 from dynet_cy.gpu.driver cimport THREADS, Gpu, GpuOp, across, gemm, gemm_strided, launch, planes, value_at
-from dynet_cy.gpu.registry cimport BASE, Axes, contract, expand, gpu_op, kernel_at, module_at, needs_module, strided
+from dynet_cy.gpu.registry cimport Axes, contract, expand, kernel_at, module_at, strided
 from dynet_cy.kernels.kernels cimport dy_window
-from dynet_cy.ops.conv cimport GROUPS, conv_window, plain_window, pool_window as pool_window_here
-from dynet_cy.ops.registry cimport ASSIGNS
+from dynet_cy.ops.conv cimport GROUPS, conv_window, plain_window
 
 cdef GpuOp* op
 
@@ -122,21 +121,28 @@ cdef int make_patches(Gpu* gpu, const Product* p, const Turn* t, const Tensor* x
 
 cdef int set_result(Gpu* gpu, const Product* p, const Tensor* x, const Tensor* f, float* work, const Tensor* result,
                     float beta) noexcept nogil:
-    """result = beta result + the convolution of images x with filters f."""
+    """result = beta result + the convolution of images x with filters f; summed over the batch, one image at a time, if
+    the result has batch size 1."""
+    cdef bint shared = result.dim.bd == 1
+    cdef Product one = p[0]
     cdef size_t turn, m = p.rows, k = p.inner, o = p.outputs
     cdef Turn t
     cdef const float* filters
     cdef float* y
-    for turn in range(turns(p)):
-        t = turn_at(p, turn)
+    cdef float more
+    if shared:
+        one.images = 1
+    for turn in range(turns(&one)):
+        t = turn_at(&one, turn)
         filters = element(f, <uint32_t>t.first) + t.filters
         y = element(result, <uint32_t>t.first) + t.result
+        more = 1 if shared and t.first else beta
         make_patches(gpu, p, &t, x, work)
         if p.transposed:
-            gemm_strided(gpu, 1, 1, o, m, k, 1, filters, k, f.bstride, work, t.all_rows, m, beta, y, o, result.bstride,
+            gemm_strided(gpu, 1, 1, o, m, k, 1, filters, k, f.bstride, work, t.all_rows, m, more, y, o, result.bstride,
                          t.images)
         else:
-            gemm_strided(gpu, 0, 0, m, o, k, 1, work, t.all_rows, m, filters, k, f.bstride, beta, y, m, result.bstride,
+            gemm_strided(gpu, 0, 0, m, o, k, 1, work, t.all_rows, m, filters, k, f.bstride, more, y, m, result.bstride,
                          t.images)
     return gpu.error
 
@@ -199,77 +205,18 @@ cdef Product conv_product(const Call* c, const Dim* image) noexcept nogil:
     return product_of(c, &w, groups, axis_of(f, 3) // groups, False)
 
 
-cdef int conv_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Product p = conv_product(c, &c.x[0].dim)
+cdef int convolve(Gpu* gpu, const Call* c, const Product* p) noexcept nogil:
     cdef Axes axes
     if c.n == 3:
         axes = strided(p.rows, 0, p.outputs * p.groups, 1, p.batch, c.x[2].bstride)
         expand(gpu, &axes, 1, c.x[2].v, c.y.v, 0)
-    return set_result(gpu, &p, &c.x[0], &c.x[1], c.work, &c.y, c.n == 3)
+    return set_result(gpu, p, &c.x[0], &c.x[1], c.work, &c.y, c.n == 3)
 
 
-cdef int conv_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Product p = conv_product(c, &c.x[0].dim)
-    cdef Axes kept, reduced
+cdef int sum_to_bias(Gpu* gpu, const Call* c, const Product* p, bint accumulate) noexcept nogil:
     cdef size_t outputs = p.outputs * p.groups, image = p.rows * outputs, own = c.dx.dim.bd
-    if i == 0:
-        return set_image(gpu, &p, &c.x[1], &c.dy, c.work, &c.dx, c.accumulate)
-    if i == 1:
-        return set_filters(gpu, &p, &c.x[0], &c.dy, c.work, &c.dx, c.accumulate)
-    kept = strided(outputs, p.rows, own, image)
-    reduced = strided(p.rows, 1, p.batch // own, image)
-    return contract(gpu, &kept, &reduced, 1, c.dy.v, c.dx.v, c.accumulate)
-
-
-cdef size_t conv_work(const Call* c, int i) noexcept nogil:
-    cdef Product p = conv_product(c, &c.x[0].dim)
-    return product_work(&p, i) if i < 2 else 0
-
-
-cdef bytes name
-for name in (b"conv2d", b"conv2d_bias"):
-    op = gpu_op(name, CU_CONV, conv_forward, conv_backward, ASSIGNS)
-    needs_module(op, BASE)
-    op.work = conv_work
-
-
-cdef int transpose_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Product p = conv_product(c, &c.y.dim)
-    return set_image(gpu, &p, &c.x[1], &c.x[0], c.work, &c.y, False)
-
-
-cdef int transpose_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Product p = conv_product(c, &c.y.dim)
-    cdef Tensor one
-    cdef uint32_t b
-    if i == 1:
-        return set_filters(gpu, &p, &c.dy, &c.x[0], c.work, &c.dx, c.accumulate)
-    if c.dx.dim.bd == p.batch:
-        return set_result(gpu, &p, &c.dy, &c.x[1], c.work, &c.dx, c.accumulate)
-    p.batch = p.images = 1                      # sum over the batch, one element after another
-    for b in range(c.y.dim.bd):
-        one = c.dy
-        one.v = element(&c.dy, b)
-        set_part(gpu, &p, &one, &c.x[1], b, c.work, &c.dx, c.accumulate or b > 0)
-    return gpu.error
-
-
-cdef int set_part(Gpu* gpu, const Product* p, const Tensor* x, const Tensor* f, uint32_t b, float* work,
-                  const Tensor* result, float beta) noexcept nogil:
-    """`set_result` with the filters of batch element b."""
-    cdef Tensor filters = f[0]
-    filters.v = element(f, b)
-    return set_result(gpu, p, x, &filters, work, result, beta)
-
-
-cdef size_t transpose_work(const Call* c, int i) noexcept nogil:
-    cdef Product p = conv_product(c, &c.y.dim)
-    return product_work(&p, i)
-
-
-op = gpu_op(b"conv_transpose2d", CU_CONV, transpose_forward, transpose_backward, ASSIGNS)
-needs_module(op, BASE)
-op.work = transpose_work
+    cdef Axes kept = strided(outputs, p.rows, own, image), reduced = strided(p.rows, 1, p.batch // own, image)
+    return contract(gpu, &kept, &reduced, 1, c.dy.v, c.dx.v, accumulate)
 
 
 # ---- filter1d_narrow: y[o, t] = sum_ij f[i, j, o] x[i, t + j] ------------------------------
@@ -283,72 +230,92 @@ cdef Product filter_product(const Call* c) noexcept nogil:
     w = plain_window(&c.x[0].dim, axis_of(f, 0), axis_of(f, 1), one, none)
     return product_of(c, &w, 1, axis_of(f, 2), True)
 
-
-cdef int filter1d_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Product p = filter_product(c)
-    return set_result(gpu, &p, &c.x[0], &c.x[1], c.work, &c.y, 0)
-
-
-cdef int filter1d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Product p = filter_product(c)
-    if i == 0:
-        return set_image(gpu, &p, &c.x[1], &c.dy, c.work, &c.dx, c.accumulate)
-    return set_filters(gpu, &p, &c.x[0], &c.dy, c.work, &c.dx, c.accumulate)
-
-
-cdef size_t filter1d_work(const Call* c, int i) noexcept nogil:
-    cdef Product p = filter_product(c)
-    return product_work(&p, i)
-
-
-op = gpu_op(b"filter1d_narrow", CU_CONV, filter1d_forward, filter1d_backward, ASSIGNS)
-op.work = filter1d_work
-
-
-# ---- maxpooling2d: attributes: see ops/conv.pxd ---------------------------------------
-
-cdef Window pool_window(const Call* c) noexcept nogil:
-    cdef dy_window w = pool_window_here(&c.x[0].dim, c.attrs)
-    return on_device(&w)
-
 # derived: launches of conv, pooling
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.gpu.driver cimport launch_each, launch_rows
+from dynet_cy.gpu.registry cimport BASE, gpu_op, needs_module
 from dynet_cy.ops.conv cimport Pooling, adaptive, sized
 from dynet_cy.ops.loops cimport Split, split_at
 
-cdef int MAXPOOL_FORWARD = kernel_at(CU_CONV, b"maxpool_forward")
-cdef int MAXPOOL_BACKWARD = kernel_at(CU_CONV, b"maxpool_backward")
 cdef int KMAX_FORWARD = kernel_at(CU_CONV, b"kmax_forward")
 cdef int KMAX_BACKWARD = kernel_at(CU_CONV, b"kmax_backward")
 cdef int NGRAM_FORWARD = kernel_at(CU_CONV, b"ngram_forward")
 cdef int NGRAM_BACKWARD = kernel_at(CU_CONV, b"ngram_backward")
 
 
-cdef int maxpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef Window w = pool_window(c)
-    if total_of(&c.y.dim) == 0:
-        return 0
-    return launch(gpu, MAXPOOL_FORWARD, across(gpu, <size_t>w.out[0] * w.out[1]), planes(batch * w.channels), THREADS,
-                  0, batch, value_at(&w), c.x[0].v, c.x[0].bstride, c.saved, c.y.v)
+cdef int conv2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Product p = conv_product(c, &c.x[0].dim)
+    return convolve(gpu, c, &p)
 
 
-cdef int maxpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
-    cdef Window w = pool_window(c)
-    if total_of(&c.dx.dim) == 0:
-        return 0
-    return launch(gpu, MAXPOOL_BACKWARD, across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(elements * w.channels),
-                  THREADS, 0, batch, value_at(&w), c.saved, c.dy.v, elements, c.dx.v, c.accumulate)
+cdef int conv2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Product p = conv_product(c, &c.x[0].dim)
+    if i == 0:
+        return set_image(gpu, &p, &c.x[1], &c.dy, c.work, &c.dx, c.accumulate)
+    if i == 1:
+        return set_filters(gpu, &p, &c.x[0], &c.dy, c.work, &c.dx, c.accumulate)
+    return sum_to_bias(gpu, c, &p, c.accumulate)
 
 
-cdef size_t maxpooling2d_saved(const Call* c) noexcept nogil:
-    return total_of(&c.y.dim)
+cdef size_t conv2d_work(const Call* c, int i) noexcept nogil:
+    cdef Product p = conv_product(c, &c.x[0].dim)
+    return product_work(&p, i) if i < 2 else 0
 
 
-op = gpu_op(b"maxpooling2d", CU_CONV, maxpooling2d_forward, maxpooling2d_backward)
-op.saved = maxpooling2d_saved
+op = gpu_op(b"conv2d", BASE, conv2d_forward, conv2d_backward)
+needs_module(op, CU_CONV)
+op.work = conv2d_work
+op.assigns = True
+
+op = gpu_op(b"conv2d_bias", BASE, conv2d_forward, conv2d_backward)
+needs_module(op, CU_CONV)
+op.work = conv2d_work
+op.assigns = True
+
+
+cdef int conv_transpose2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Product p = conv_product(c, &c.y.dim)
+    return set_image(gpu, &p, &c.x[1], &c.x[0], c.work, &c.y, False)
+
+
+cdef int conv_transpose2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Product p = conv_product(c, &c.y.dim)
+    if i == 1:
+        return set_filters(gpu, &p, &c.dy, &c.x[0], c.work, &c.dx, c.accumulate)
+    return set_result(gpu, &p, &c.dy, &c.x[1], c.work, &c.dx, c.accumulate)
+
+
+cdef size_t conv_transpose2d_work(const Call* c, int i) noexcept nogil:
+    cdef Product p = conv_product(c, &c.y.dim)
+    return product_work(&p, i)
+
+
+op = gpu_op(b"conv_transpose2d", BASE, conv_transpose2d_forward, conv_transpose2d_backward)
+needs_module(op, CU_CONV)
+op.work = conv_transpose2d_work
+op.assigns = True
+
+
+cdef int filter1d_narrow_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Product p = filter_product(c)
+    return set_result(gpu, &p, &c.x[0], &c.x[1], c.work, &c.y, 0)
+
+
+cdef int filter1d_narrow_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Product p = filter_product(c)
+    if i == 0:
+        return set_image(gpu, &p, &c.x[1], &c.dy, c.work, &c.dx, c.accumulate)
+    return set_filters(gpu, &p, &c.x[0], &c.dy, c.work, &c.dx, c.accumulate)
+
+
+cdef size_t filter1d_narrow_work(const Call* c, int i) noexcept nogil:
+    cdef Product p = filter_product(c)
+    return product_work(&p, i)
+
+
+op = gpu_op(b"filter1d_narrow", BASE, filter1d_narrow_forward, filter1d_narrow_backward)
+needs_module(op, CU_CONV)
+op.work = filter1d_narrow_work
 op.assigns = True
 
 
@@ -440,6 +407,33 @@ op = gpu_op(b"adaptive_avgpooling2d", CU_POOLING, adaptive_avgpooling2d_forward,
 op.assigns = True
 
 
+cdef int maxpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Pooling w = sized(&c.x[0].dim, c.attrs)
+    if total_of(&c.y.dim) == 0:
+        return 0
+    return launch(gpu, GREATEST_FORWARD, across(gpu, <size_t>w.out[0] * w.out[1]), planes(batch * w.channels), THREADS,
+                  0, batch, value_at(&w), c.x[0].v, c.x[0].bstride, c.saved, c.y.v)
+
+
+cdef int maxpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
+    cdef Pooling w = sized(&c.x[0].dim, c.attrs)
+    if total_of(&c.dx.dim) == 0:
+        return 0
+    return launch(gpu, GREATEST_BACKWARD, across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(elements * w.channels),
+                  THREADS, 0, batch, value_at(&w), c.saved, c.dy.v, elements, c.dx.v, c.accumulate)
+
+
+cdef size_t maxpooling2d_saved(const Call* c) noexcept nogil:
+    return total_of(&c.y.dim)
+
+
+op = gpu_op(b"maxpooling2d", CU_POOLING, maxpooling2d_forward, maxpooling2d_backward)
+op.saved = maxpooling2d_saved
+op.assigns = True
+
+
 cdef int adaptive_maxpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef Pooling w = adaptive(&c.x[0].dim, c.attrs)
@@ -459,5 +453,6 @@ cdef int adaptive_maxpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noe
 
 
 op = gpu_op(b"adaptive_maxpooling2d", CU_POOLING, adaptive_maxpooling2d_forward, adaptive_maxpooling2d_backward)
+op.saved = maxpooling2d_saved
 op.assigns = True
 # end of launches

@@ -20,7 +20,7 @@ from libc.string cimport memcpy
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.gradients cimport contribute
 from dynet_cy.execute.walk cimport Walk, clear_call, place_of, settle, settle_gradients, views_backward
-from dynet_cy.gpu.commands cimport Pass, copy_later, device_forms
+from dynet_cy.gpu.commands cimport Pass, copy_later, device_forms, first_of
 from dynet_cy.graph.structs cimport (
     COPIES, LIVE, NEEDS_GRAD, NO_BATCH, VIEWS, Batch, Node, args_of, batches_of, nodes_of, order_of, state_of,
 )
@@ -37,7 +37,7 @@ cdef void find_copies(Graph* g, uint32_t n) noexcept nogil:
     cdef bint some = False
     for b in range(g.n_batches, g.n_batches + n):
         batch = &batches_of(g)[b]
-        if op_at(nodes_of(g)[order_of(g)[batch.first]].op).needs[GPU].laid != NULL and are_copies(g, batch):
+        if op_at(first_of(g, batch).op).needs[GPU].laid != NULL and are_copies(g, batch):
             batch.form = COPIES
             some = True
     if some:

@@ -12,9 +12,7 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Call, Dim, Tensor, size_of, total_of
 from dynet_cy.gpu.driver cimport WRONG_SHAPES, Gpu, GpuOp, failed, fill, launch, value_at
-from dynet_cy.gpu.registry cimport (
-    BASE, NO_MODULE, Axes, contract, gpu_op_at, kernel_at, load_code, needs_module, scaled, split_axes,
-)
+from dynet_cy.gpu.registry cimport NO_MODULE, Axes, contract, gpu_op_at, kernel_at, load_code, scaled, split_axes
 from dynet_cy.ops.custom cimport NUMBERS, _Kernels, repeats, serve_on_devices
 from dynet_cy.ops.registry cimport GPU, MAX_OPS, Op
 
@@ -163,7 +161,7 @@ cdef int custom_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     if total_of(&prepared.dim) == total_of(&dx.dim):
         return scaled(gpu, total_of(&dx.dim), 1, prepared.v, dx.v, c.accumulate)
     align_axes(&dx.dim, prepared.dim.nd)
-    split_axes(&prepared, &dx, &kept, &reduced)
+    split_axes(&prepared.dim, &prepared.dim, &prepared.dim, &dx.dim, &kept, &reduced)
     return contract(gpu, &kept, &reduced, 1, prepared.v, dx.v, c.accumulate)
 
 
@@ -206,7 +204,6 @@ cdef int serve(_Kernels kernels) except -1:
     op.needs = &of.needs[GPU]
     op.load = load_kernels
     op.forward = custom_forward
-    needs_module(op, BASE)
     if kernels.source.has_backward:
         form.backward = kernel_at(NO_MODULE, b"backward of " + of.name)
         op.prepared = prepared_of_elements if form.elementwise else prepared_of_arguments

@@ -236,8 +236,10 @@ cdef int check(Gpu* gpu, int error, str what) except -1
 cdef int raise_error(Gpu* gpu, int error) except -1     # raise an error that leave() has returned
 cdef int enter(Gpu* gpu) noexcept nogil         # lock the device, and make its context current
 cdef int leave(Gpu* gpu) noexcept nogil         # unlock; returns the error since enter(), for this thread to raise
+cdef int leave_or_raise(Gpu* gpu) except -1 nogil       # unlock, and raise that error
 cdef int fetch_bytes(Gpu* gpu, void* host_ptr, Address device_ptr, size_t n) noexcept nogil  # done when wait() returns
 cdef int wait(Gpu* gpu) noexcept nogil
+cdef int fetch_now(Gpu* gpu, void* host_ptr, const void* device_ptr, size_t n) except -1    # enters, copies and waits
 # Wait until the stream is idle, without the lock.  Signal handlers run meanwhile, and their exceptions propagate.
 cdef int wait_for(Gpu* gpu) except -1
 # The same, but an exception of a handler is kept in `s`, and ends the wait.

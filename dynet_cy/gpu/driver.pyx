@@ -309,23 +309,24 @@ cdef int check_blas(Gpu* gpu, int status) except -1:
     return 0
 
 
+_TEXTS = {
+    NOT_LOADED: "its module is not loaded",
+    WRONG_PARAMETERS: "it takes another number of parameters",
+    LOG_FULL: "out of memory of the host for what is to be launched",
+    WRONG_SHAPES:
+        "it computes each element of the result by an expression, but an argument does not have that shape",
+    FORKED: AFTER_FORK,
+    PRODUCT_TOO_LARGE:
+        "a size of a matrix product, or the stride of its columns, is above 2147483647 (2^31 - 1), the limit of cuBLAS",
+}
+
+
 cdef str text_of(Gpu* gpu, int error):
     cdef const char* text = NULL
     if error < 0:
         return f"cuBLAS returned status {-error}"
-    if error == NOT_LOADED:
-        return "its module is not loaded"
-    if error == WRONG_PARAMETERS:
-        return "it takes another number of parameters"
-    if error == LOG_FULL:
-        return "out of memory of the host for what is to be launched"
-    if error == WRONG_SHAPES:
-        return "it computes each element of the result by an expression, but an argument does not have that shape"
-    if error == FORKED:
-        return AFTER_FORK
-    if error == PRODUCT_TOO_LARGE:
-        return ("a size of a matrix product, or the stride of its columns, is above 2147483647 (2^31 - 1), the limit "
-                "of cuBLAS")
+    if error in _TEXTS:
+        return _TEXTS[error]
     gpu.driver.cuGetErrorString(error, &text)
     return f"{text.decode('utf-8', 'replace') if text != NULL else 'unknown error'} (error {error})"
 
@@ -375,6 +376,14 @@ cdef int leave(Gpu* gpu) noexcept nogil:
     return error
 
 
+cdef int leave_or_raise(Gpu* gpu) except -1 nogil:
+    cdef int error = leave(gpu)
+    if error:
+        with gil:
+            raise_error(gpu, error)
+    return 0
+
+
 cdef int fetch_bytes(Gpu* gpu, void* host_ptr, Address device_ptr, size_t n) noexcept nogil:
     """Start copying bytes from the device; they have arrived when the stream has been waited for."""
     gpu.counts.fetches += 1
@@ -386,6 +395,15 @@ cdef int wait(Gpu* gpu) noexcept nogil:
     """Wait until the stream is idle."""
     gpu.counts.waits += 1
     return failed(gpu, gpu.driver.cuStreamSynchronize(gpu.stream), -1)
+
+
+cdef int fetch_now(Gpu* gpu, void* host_ptr, const void* device_ptr, size_t n) except -1:
+    with nogil:
+        if not enter(gpu):
+            fetch_bytes(gpu, host_ptr, <Address><uintptr_t>device_ptr, n)
+            wait(gpu)
+        leave_or_raise(gpu)
+    return 0
 
 
 cdef int wait_for(Gpu* gpu) except -1:
@@ -412,13 +430,10 @@ def synchronize(int number):
         GpuError: something has failed on the device.
     """
     cdef Gpu* gpu = gpu_at(number)
-    cdef int error
     with nogil:
         enter(gpu)
         wait(gpu)
-        error = leave(gpu)
-    if error:
-        raise_error(gpu, error)
+        leave_or_raise(gpu)
 
 
 # ---- indices out of range, found by kernels --------------------------------------------------

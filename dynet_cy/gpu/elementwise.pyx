@@ -3,11 +3,11 @@
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport Call, axis_of, size_of, total_of
+from dynet_cy.core.tensor cimport Call, total_of
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_rows, value_at
 from dynet_cy.gpu.registry cimport (
-    BASE, POINTERS, Axes, Pointers, add_axis, axes_in, axes_total, by_threads, contract, expand, gpu_op, gpu_op_named,
-    kernel_at, launch_some, module_at, needs_module, no_axes, pass_scaled, scaled, strided, sum_pointers,
+    POINTERS, Axes, Pointers, add_axis, axes_of, axes_total, by_threads, contract, expand, gpu_op, gpu_op_named,
+    kernel_at, module_at, no_axes, scaled, split_axes, strided, sum_pointers,
 )
 from dynet_cy.kernels.kernels cimport DY_BINARY_COUNT, DY_UNARY_COUNT
 from dynet_cy.ops.elementwise cimport BINARY, CONSTANT_A, CONSTANT_B, DY_INTEGER_COUNT, INTEGER, THROUGH, UNARY
@@ -47,8 +47,7 @@ for which in range(DY_UNARY_COUNT):
     UNARY_FORWARD[UNARY[which].id] = kernel_at(CU_UNARY, b"unary_forward_" + UNARY[which].name)
     UNARY_BACKWARD[UNARY[which].id] = kernel_at(CU_UNARY, b"unary_backward_" + UNARY[which].name)
     if THROUGH[which] != NULL:
-        op = gpu_op(THROUGH[which].name, CU_UNARY, unary_forward, straight_through, ASSIGNS)
-        needs_module(op, BASE)
+        gpu_op(THROUGH[which].name, CU_UNARY, unary_forward, straight_through, ASSIGNS)
         UNARY_FORWARD[THROUGH[which].id] = UNARY_FORWARD[UNARY[which].id]
 
 
@@ -62,38 +61,16 @@ cdef int[MAX_OPS] BINARY_FORWARD
 cdef int[MAX_OPS][2] BINARY_BACKWARD
 
 
-cdef void axes_of(const Call* c, Axes* all, Axes* kept, Axes* reduced, uint32_t i) noexcept nogil:
-    """The axes of y with the strides of a, b and y: all of them, and separately those that argument i has or lacks."""
-    cdef uint32_t k, j
-    cdef size_t size, total = 1
-    cdef size_t[2] own, step, stride
-    stride[0] = stride[1] = 1
-    no_axes(all)
-    no_axes(kept)
-    no_axes(reduced)
-    for k in range(c.y.dim.nd + 1):
-        size = c.y.dim.d[k] if k < c.y.dim.nd else c.y.dim.bd
-        for j in range(2):
-            own[j] = axis_of(&c.x[j].dim, k) if k < c.y.dim.nd else c.x[j].dim.bd
-            step[j] = 0 if own[j] == 1 else stride[j]
-            stride[j] *= own[j]
-        add_axis(all, size, step[0], step[1], total)
-        add_axis(reduced if own[i] == 1 else kept, size, step[0], step[1], total)
-        total *= size
-
-
 cdef int binary_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Axes all, kept, reduced
-    cdef size_t n
-    axes_of(c, &all, &kept, &reduced, 0)
-    n = axes_total(&all)
-    return launch_each(gpu, BINARY_FORWARD[gpu.op], n, n, value_at(&all), c.x[0].v, c.x[1].v, c.y.v) if n else 0
+    cdef Axes all = axes_of(&c.y.dim, &c.x[0].dim, &c.x[1].dim)
+    cdef size_t n = axes_total(&all)
+    return launch_each(gpu, BINARY_FORWARD[gpu.op], n, n, value_at(&all), c.x[0].v, c.x[1].v, c.y.v)
 
 
 cdef int binary_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Axes all, kept, reduced
+    cdef Axes kept, reduced
     cdef size_t n, terms
-    axes_of(c, &all, &kept, &reduced, i)
+    split_axes(&c.y.dim, &c.x[0].dim, &c.x[1].dim, &c.x[i].dim, &kept, &reduced)
     n = axes_total(&kept)
     terms = axes_total(&reduced)
     if by_threads(gpu, n, terms):
@@ -124,11 +101,11 @@ cdef int[MAX_OPS] INTEGER_FORWARD
 
 
 cdef int integer_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Axes all, kept, reduced
+    cdef Axes all
     cdef size_t n = total_of(&c.y.dim)
     cdef bint first = c.attrs[0].u != <uint32_t>CONSTANT_A, second = c.attrs[0].u != <uint32_t>CONSTANT_B
     if c.n == 2:
-        axes_of(c, &all, &kept, &reduced, 0)
+        all = axes_of(&c.y.dim, &c.x[0].dim, &c.x[1].dim)
     else:
         no_axes(&all)
         add_axis(&all, n, first, second, 1)
@@ -182,23 +159,29 @@ cdef int add_scaled(Gpu* gpu, const Call* c, float scale) noexcept nogil:
         contract(gpu, &axes, &terms, 1, c.work, c.y.v, 0)
     for i in range(c.n):
         if c.x[i].dim.bd != c.y.dim.bd:         # one batch element for the whole batch
-            axes_in(&c.y, &c.x[i], &axes)
+            axes = axes_of(&c.y.dim, &c.x[i].dim, &c.x[i].dim)
             expand(gpu, &axes, scale, c.x[i].v, c.y.v, acc)
             acc = True
     return gpu.error
 
 
-cdef size_t sums_work(const Call* c, int i) noexcept nogil:
-    cdef uint32_t kernels = (c.n + <uint32_t>POINTERS - 1) // <uint32_t>POINTERS
-    return kernels * total_of(&c.y.dim) if i < 0 and kernels > 1 else 0
+cdef size_t sums_work(const Call* c) noexcept nogil:
+    """Partial sums, if one kernel cannot take all arguments."""
+    return (c.n + <uint32_t>POINTERS - 1) // <uint32_t>POINTERS * total_of(&c.y.dim) if c.n > <uint32_t>POINTERS else 0
 
 
-cdef float spread_sum(const Call* c) noexcept nogil:
+cdef float spread_of_add(const Call* c) noexcept nogil:
     return 1
 
 
-cdef float spread_average(const Call* c) noexcept nogil:
-    return <float>(1.0 / c.n)
+gpu_op_named(b"add").spread = spread_of_add             # to arguments that are not broadcast
+
+
+# derived: launches of base, many, integers, random
+from dynet_cy.core.tensor cimport size_of
+from dynet_cy.gpu.driver cimport refused_of
+from dynet_cy.gpu.registry cimport BASE, SOME, Some, pass_scaled, some_of
+from dynet_cy.ops.loops cimport Split, split_at
 
 
 cdef int esum_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -209,33 +192,51 @@ cdef int esum_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return pass_scaled(gpu, &c.dy, 1, &c.dx, c.accumulate)
 
 
+cdef float esum_spread(const Call* c) noexcept nogil:
+    return 1
+
+
+cdef size_t esum_work(const Call* c, int i) noexcept nogil:
+    return sums_work(c) if i < 0 else 0
+
+
+op = gpu_op(b"esum", BASE, esum_forward, esum_backward)
+op.spread = esum_spread
+op.work = esum_work
+op.assigns = True
+
+
 cdef int average_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return add_scaled(gpu, c, <float>(1.0 / c.n))
+    return add_scaled(gpu, c, 1.0 / c.n)
 
 
 cdef int average_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return pass_scaled(gpu, &c.dy, <float>(1.0 / c.n), &c.dx, c.accumulate)
+    return pass_scaled(gpu, &c.dy, 1.0 / c.n, &c.dx, c.accumulate)
 
 
-op = gpu_op(b"esum", BASE, esum_forward, esum_backward, ASSIGNS)
-op.work = sums_work
-op.spread = spread_sum
-gpu_op_named(b"add").spread = spread_sum        # to arguments that are not broadcast
-
-op = gpu_op(b"average", BASE, average_forward, average_backward, ASSIGNS)
-op.work = sums_work
-op.spread = spread_average
+cdef float average_spread(const Call* c) noexcept nogil:
+    return 1.0 / c.n
 
 
-# ---- emax: the number of the largest argument is saved -----------------------------------------
+op = gpu_op(b"average", BASE, average_forward, average_backward)
+op.spread = average_spread
+op.work = esum_work
+op.assigns = True
 
-cdef int MANY = module_at(b"many")
-cdef int EMAX_FORWARD = kernel_at(MANY, b"emax_forward")
-cdef int EMAX_BACKWARD = kernel_at(MANY, b"emax_backward")
+cdef int CU_MANY = module_at(b"many")
+cdef int EMAX_FORWARD = kernel_at(CU_MANY, b"emax_forward")
+cdef int EMAX_BACKWARD = kernel_at(CU_MANY, b"emax_backward")
 
 
 cdef int emax_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return launch_some(gpu, EMAX_FORWARD, c)
+    cdef size_t total = total_of(&c.y.dim), n = size_of(&c.y.dim)
+    cdef uint32_t first = 0
+    cdef Some some
+    while first == 0 or first < c.n - 0:
+        some = some_of(c, 0, first)
+        launch_each(gpu, EMAX_FORWARD, total, total, n, value_at(&some), c.saved, c.y.v)
+        first += SOME
+    return gpu.error
 
 
 cdef int emax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
@@ -243,12 +244,8 @@ cdef int emax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return launch_each(gpu, EMAX_BACKWARD, n, total, n, i, c.saved, c.dy.v, c.dx.v, c.accumulate)
 
 
-gpu_op(b"emax", MANY, emax_forward, emax_backward, ASSIGNS)
-
-
-# derived: launches of integers, random
-from dynet_cy.gpu.driver cimport refused_of
-from dynet_cy.ops.loops cimport Split, split_at
+op = gpu_op(b"emax", CU_MANY, emax_forward, emax_backward)
+op.assigns = True
 
 cdef int TO_FLOAT_FORWARD = kernel_at(CU_INTEGERS, b"to_float_forward")
 cdef int TO_INT_FORWARD = kernel_at(CU_INTEGERS, b"to_int_forward")
@@ -332,7 +329,6 @@ cdef int noise_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 
 
 op = gpu_op(b"noise", CU_RANDOM, noise_forward, noise_backward)
-needs_module(op, BASE)
 op.draws = True
 op.assigns = True
 

@@ -19,26 +19,26 @@ from dynet_cy.execute.gradient_memory cimport close_lending, take_back
 from dynet_cy.execute.gradients cimport contribute
 from dynet_cy.execute.rematerialize cimport may_drop
 from dynet_cy.execute.walk cimport Device, Failure, Form, Part, Walk, begin_walk, clear_call, raise_failure, settle
-from dynet_cy.gpu.cells cimport find_cells, take_cells_apart
-from dynet_cy.gpu.commands cimport Pass, begin_pass
+from dynet_cy.gpu.addresses cimport is_live
+from dynet_cy.gpu.cells cimport find_cells
+from dynet_cy.gpu.commands cimport Pass, begin_pass, first_of, form_alone
 from dynet_cy.gpu.copies cimport find_copies
 from dynet_cy.gpu.driver cimport (
-    MOST_GPUS, Address, Gpu, enter, fetch_bytes, gpu_at, leave, pthread_mutex_lock, pthread_mutex_unlock, raise_error,
-    wait, wait_for,
+    MOST_GPUS, Address, Gpu, enter, fetch_bytes, gpu_at, leave, leave_or_raise, pthread_mutex_lock,
+    pthread_mutex_unlock, raise_error, wait, wait_for,
 )
-from dynet_cy.gpu.fusion cimport find_fusions, take_fusions_apart
+from dynet_cy.gpu.fusion cimport find_fusions
 from dynet_cy.gpu.graphs cimport (
-    DeviceGraph, close, device_graph, device_ptr, fetch, fetch_within, limit_by_device, raise_of_device,
+    GRADS, VALUES, DeviceGraph, begin_uses, close, device_graph, device_ptr, extend_mirrors, fetch, fetch_within,
+    limit_by_device, raise_of_device,
 )
-from dynet_cy.gpu.memory cimport (
-    Range, begin_use, check_updates, extend_mirror, note_uses, out_of_device_memory, send_ranges,
-)
+from dynet_cy.gpu.memory cimport Range, check_updates, note_uses, out_of_device_memory, send_ranges
 from dynet_cy.gpu.passes cimport load_moves, raise_pass_failure, run_pass
 from dynet_cy.graph.expressions cimport parameter_here, value_here
 from dynet_cy.graph.making cimport is_transfer, source_of
 from dynet_cy.graph.structs cimport (
-    FORMS, LIVE, NEEDS_GRAD, NO_BATCH, SENT, Batch, Graph, Node, args_of, batches_of, cut_stretches, device_of, engine,
-    gradient_of_node, nodes_of, order_of, release_arguments, state_of, value_leaves, value_of,
+    CELL, FORMS, FUSION, IN_CELL, IN_FUSION, NO_BATCH, SENT, Batch, Graph, Node, args_of, batches_of, cut_stretches,
+    device_of, engine, gradient_of_node, nodes_of, order_of, release_arguments, state_of, value_leaves, value_of,
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
@@ -392,8 +392,13 @@ cdef void finish_plan(Walk* w, uint32_t n_batches) noexcept nogil:
 
 
 cdef void take_apart(Walk* w, uint32_t n) noexcept nogil:
-    take_cells_apart(w.g, n)
-    take_fusions_apart(w.g, n)
+    """Let planned batches run one by one."""
+    cdef Batch* batch = batches_of(w.g) + w.g.n_batches
+    cdef uint32_t b
+    for b in range(n):
+        batch[b].cell = 0
+        if batch[b].form in (CELL, IN_CELL, FUSION, IN_FUSION):
+            batch[b].form = form_alone(w.g, &batch[b])
 
 
 cdef int copy_values(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
@@ -491,7 +496,7 @@ cdef int copy_gradients(Devices* s, Batch* batch) noexcept nogil:
     cdef int device = device_of(g, ids[0]), source = source_of(&nodes_of(g)[ids[0]])
     cdef uint32_t j, n_live = 0
     for j in range(batch.count):
-        n_live += has_gradient(g, ids[j])
+        n_live += is_live(g, ids[j])
     if n_live:
         if device and fetch_gradients(s, device, batch):
             return -1
@@ -637,14 +642,10 @@ engine().close = close
 # gradient is at the same offset on every device. The host waits for copies from a device, but neither for copies to a
 # device nor for the batches that run there.
 
-cdef inline bint has_gradient(const Graph* g, uint32_t node) noexcept nogil:
-    return state_of(g)[node] & (LIVE | NEEDS_GRAD) == (LIVE | NEEDS_GRAD)
-
-
 cdef int copy_forward(Graph* g, Batch* batch, int device) except -1:
     """Copy the values of a batch to its device."""
     clear_call(batch)
-    take_from(g, batch, source_of(&nodes_of(g)[order_of(g)[batch.first]]))
+    take_from(g, batch, source_of(first_of(g, batch)))
     if device:
         give_to(g, device_graph(g, device), batch.y, batch.bytes // sizeof(float))
     return 0
@@ -663,7 +664,6 @@ cdef int take_from(Graph* g, const Batch* batch, int device) except -1:
     cdef const float* at
     cdef Node* a
     cdef uint32_t j
-    cdef int error = 0
     if gpu != NULL:
         wait_for(gpu)
     with nogil:
@@ -691,12 +691,8 @@ cdef int take_from(Graph* g, const Batch* batch, int device) except -1:
         if gpu != NULL:
             fetch_part(gpu, source, y - n, n)
             wait(gpu)
-            error = leave(gpu)
-    if gpu != NULL:
-        if error:
-            raise_error(gpu, error)
-        check_updates(gpu)
-    return 0
+            leave_or_raise(gpu)
+    return check_updates(gpu) if gpu != NULL else 0
 
 
 cdef int fetch_part(Gpu* gpu, const float* source, float* to, size_t n) noexcept nogil:
@@ -709,20 +705,17 @@ cdef int give_to(Graph* g, DeviceGraph* d, float* v, size_t n) except -1:
     """Send n values from an arena of the graph to the mirror of the arena on a device."""
     cdef Gpu* gpu = d.gpu
     cdef size_t needed = g.values.top
-    cdef int error = 0, failure
+    cdef int error = 0, failure, arena = 0
     cdef Range r
-    begin_use(&g.values, &d.values)
-    begin_use(&g.grads, &d.grads)               # values that are dropped after the pass are there
+    begin_uses(g, d)
     r.host_ptr = v
     r.device_ptr = <Address><uintptr_t>device_ptr(g, d, v)
     r.n = n * sizeof(float)
     with nogil:
-        note_uses(&g.values, &d.values)
-        note_uses(&g.grads, &d.grads)
+        note_uses(&g.values, &d.mirrors[VALUES])
+        note_uses(&g.grads, &d.mirrors[GRADS])  # values that are dropped after the pass are there
         if not enter(gpu):
-            error = extend_mirror(&d.values)
-            if not error:
-                error = extend_mirror(&d.grads)
+            error = extend_mirrors(d, &arena)
             if not error:
                 send_ranges(gpu, &r, 1)
         failure = leave(gpu)
@@ -742,7 +735,7 @@ cdef int hand_back(Walk* w, DeviceGraph* d, const Batch* batch) noexcept nogil:
     cdef Range* r
     cdef uint32_t j
     for j in range(batch.count):
-        if not has_gradient(g, ids[j]):
+        if not is_live(g, ids[j]):
             continue
         x = &nodes_of(g)[ids[j]]
         dy = gradient_of_node(g, x)

@@ -6,6 +6,4 @@ from dynet_cy.graph.structs cimport Graph
 
 # Mark the batches among n planned ones, which run in one pass, that run as one launch.
 cdef void find_fusions(Graph* g, uint32_t begin, uint32_t n) noexcept nogil
-# Let them run one by one.
-cdef void take_fusions_apart(Graph* g, uint32_t n) noexcept nogil
 # Used from Cython only.

@@ -26,23 +26,22 @@ from dynet_cy.core.mutex cimport pthread_mutex_init, pthread_mutex_lock, pthread
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.core.threads cimport Number
 from dynet_cy.execute.gradients cimport contribute
-from dynet_cy.execute.walk cimport (
-    Form, Walk, allocate, arrange, claim, clear_call, is_too_long, settle, settle_gradients,
-)
+from dynet_cy.execute.walk cimport Form, Walk, allocate, claim, settle, settle_gradients
 from dynet_cy.gpu.addresses cimport BatchAddress, gradient_there, is_live, there
 from dynet_cy.gpu.commands cimport (
-    CELLS, Command, Pass, add_command, allocate_lines, device_forms, make_tables, on_device, set_lines,
+    CELLS, Command, Pass, add_command, allocate_lines, backward_alone, device_forms, first_of, forward_alone,
+    make_table, note_done, on_device, set_lines, waiting_forward,
 )
 from dynet_cy.gpu.driver cimport Gpu
 from dynet_cy.gpu.registry cimport NO_MODULE, gpu_op_named, kernel_at, load_code, number_of
 from dynet_cy.graph.structs cimport (
-    EACH, FLATTENED, FUSION, IN_FUSION, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, ONE, SHARED, STACKED, Batch, Node, args_of,
+    FLATTENED, FUSION, IN_FUSION, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, ONE, SHARED, STACKED, Batch, Node, args_of,
     batches_of, items_of, nodes_of, order_of, state_of,
 )
 from dynet_cy.kernels.kernels cimport DY_BINARY_COUNT, DY_UNARY_COUNT
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.ops.elementwise cimport BINARY, UNARY
-from dynet_cy.ops.registry cimport MAX_OPS, Op, op_at, reads, reads_result
+from dynet_cy.ops.registry cimport MAX_OPS, Op, reads, reads_result
 from dynet_cy.schedule.facts cimport PlanFacts, batch_of, list_positions, open_facts
 
 from dynet_cy.gpu.compiler import text_cubin
@@ -118,10 +117,6 @@ cdef struct Piece:
     # arguments, MOST_TERMS of them.  They are looked up once, since nodes are anywhere in memory.
     uint32_t whole
     uint32_t* arguments
-
-
-cdef inline const Node* first_of(const Graph* g, const Batch* batch) noexcept nogil:
-    return &nodes_of(g)[order_of(g)[batch.first]]
 
 
 cdef bint fits(const Graph* g, const Node* x) noexcept nogil:
@@ -485,31 +480,7 @@ cdef int add_launch(Pass* s, const Run* r, const Fused* kernel, uint64_t* table,
     return 0
 
 
-cdef uint32_t form_alone(const Graph* g, const Batch* batch) noexcept nogil:
-    """The form of a batch of a run that runs by itself."""
-    cdef Batch x = batch[0]
-    x.form = STACKED if kinds[first_of(g, batch).op] == COPY else FLATTENED
-    if is_too_long(&x, x.bd):
-        return EACH
-    return ONE if x.count == 1 else x.form
-
-
-cdef void take_fusions_apart(Graph* g, uint32_t n) noexcept nogil:
-    cdef Batch* batch = batches_of(g) + g.n_batches
-    cdef uint32_t b
-    for b in range(n):
-        if batch[b].form == FUSION or batch[b].form == IN_FUSION:
-            batch[b].form = form_alone(g, &batch[b])
-
-
 # ---- forward ---------------------------------------------------------------------------
-
-cdef int waiting_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
-    if w.again:                                 # it was dropped, perhaps without the others of its run
-        return one_forward(w, batch)
-    clear_call(batch)
-    return w.device.send_arguments(w, batch)
-
 
 cdef int fusion_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef Graph* g = w.g
@@ -550,18 +521,9 @@ cdef int alone_forward(Walk* w, const Run* r) noexcept nogil:
     """Compute the batches of a run one by one."""
     cdef uint32_t b
     for b in range(r.n):
-        if one_forward(w, &r.batch[b]):
+        if forward_alone(w, &r.batch[b]):
             return -1
     return 0
-
-
-cdef int one_forward(Walk* w, Batch* batch) noexcept nogil:
-    cdef uint32_t form = batch.form
-    cdef int failed
-    batch.form = form_alone(w.g, batch)
-    failed = w.device.forms[batch.form].forward(w, batch, 1)
-    batch.form = form
-    return failed
 
 
 # ---- backward ----------------------------------------------------------------------------
@@ -577,26 +539,6 @@ cdef struct Contribution:
 cdef uint32_t SEVERAL = 0xFFFFFFFF
 
 
-cdef int waiting_backward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
-    cdef Pass* s = <Pass*>w
-    return 0 if s.fused != NULL and s.fused[w.number] else alone_backward(w, batch)
-
-
-cdef int alone_backward(Walk* w, Batch* batch) noexcept nogil:
-    """Compute the gradients of the arguments of a batch by itself."""
-    cdef uint32_t form = batch.form
-    cdef int failed = 0
-    batch.form = form_alone(w.g, batch)
-    cdef bint arranges = batch.form != EACH and batch.x == NULL and batch.items == NULL     # it ran with its run
-    if arranges:
-        failed = arrange(w, batch, op_at(first_of(w.g, batch).op)) or settle(w)
-    failed = failed or w.device.forms[batch.form].backward(w, batch, 1)
-    batch.form = form
-    if arranges:
-        clear_call(batch)                       # that memory is working memory of backward
-    return failed
-
-
 cdef int fusion_backward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef Graph* g = w.g
     cdef Pass* s = <Pass*>w
@@ -604,9 +546,8 @@ cdef int fusion_backward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef const Fused* kernel
     cdef uint32_t k, i, n_live = 0
     if g.whole_gradients:
-        return alone_backward(w, batch)
-    if s.fused == NULL and make_tables(
-            s, <void**>&s.fused, g.n_batches, &s.contributions, g.n_nodes * sizeof(Contribution)):
+        return backward_alone(w, batch)
+    if make_table(s, &s.contributions, g.n_nodes * sizeof(Contribution)):
         return -1
     open_run(g, batch, &r)
     r.signature.backward = True
@@ -619,12 +560,13 @@ cdef int fusion_backward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     w.n_live_in_batch += n_live
     if n_live:
         if not list_contributions(s, &r):
-            return alone_backward(w, batch)
+            return backward_alone(w, batch)
         if fused_kernel(s, &r.signature, 2 * r.n - 1, &kernel):
             return -1
         if kernel == NULL:
-            return alone_backward(w, batch)
-    memset(s.fused + r.number, True, r.n)
+            return backward_alone(w, batch)
+    if note_done(s, r.number, r.n):
+        return -1
     return list_backward(s, &r, kernel) if n_live else 0
 
 
@@ -811,8 +753,6 @@ cdef int own_gradient(Pass* s, const Run* r, uint32_t id, uint32_t k, BatchAddre
 
 
 cdef Form* forms = device_forms()
-forms[IN_FUSION].forward = waiting_forward
-forms[IN_FUSION].backward = waiting_backward
 forms[FUSION].forward = fusion_forward
 forms[FUSION].backward = fusion_backward
 

@@ -21,14 +21,19 @@ cdef int run_listed(Gpu* gpu, void** kept) noexcept nogil
 #
 # The device side of a graph: memory on the device that mirrors the arenas of the graph.
 
+# Number k mirrors arena k of the graph.
+cdef enum:
+    VALUES
+    GRADS
+    SCRATCH
+    TABLES
+    ARENAS
+
 # In `graph.device_graphs`: one for each device that the graph has run on.
 cdef struct DeviceGraph:
     DeviceGraph* next
     Gpu* gpu
-    Mirror values
-    Mirror grads
-    Mirror scratch
-    Mirror tables
+    Mirror[ARENAS] mirrors
     Arena commands                  # on the host: the commands of the current pass
     void* replays                   # CUDA graphs of earlier passes
     size_t limit                    # of the graph, if it was set by `limit_by_device`
@@ -41,6 +46,10 @@ cdef void limit_by_device(Graph* g, DeviceGraph* d) noexcept nogil
 # Raise an error of missing memory again; it says so if the limit is that of the device.
 cdef int raise_of_device(const Graph* g, const DeviceGraph* d, object error) except -1
 
+# A pass begins; see gpu/memory.
+cdef void begin_uses(const Graph* g, DeviceGraph* d) noexcept nogil
+# Map memory for what it has noted.  Returns 0 or the error of the driver, and in `arena` where that was.
+cdef int extend_mirrors(DeviceGraph* d, int* arena) noexcept nogil
 cdef float* device_ptr(const Graph* g, DeviceGraph* d, const void* p) noexcept nogil
 cdef DeviceGraph* device_graph(Graph* g, int device) except NULL
 cdef int fetch(Graph* g, int device, float* v, size_t n) except -1

@@ -9,10 +9,12 @@ from libc.string cimport memcmp, memcpy, memmove, memset
 from dynet_cy.core.engine cimport add_tunable
 from dynet_cy.core.threads cimport Number
 from dynet_cy.gpu.driver cimport (
-    FORKED, MOST_GPUS, Address, Counts, Records, enter, failed, fetch_bytes, gpu_at, leave, play, raise_error,
-    set_error, wait, wait_for, wait_with,
+    FORKED, MOST_GPUS, Address, Counts, Records, enter, failed, fetch_now, gpu_at, leave, play, set_error, wait_for,
+    wait_with,
 )
-from dynet_cy.gpu.memory cimport address_in, check_updates, close_mirror, mirror_bytes, open_mirror, was_short
+from dynet_cy.gpu.memory cimport (
+    address_in, begin_use, check_updates, close_mirror, extend_mirror, mirror_bytes, open_mirror, was_short,
+)
 from dynet_cy.graph.expressions cimport ComputationGraph
 from dynet_cy.memory.arena cimport arena_close, arena_open, array_close, array_open, limit_memory, process_memory
 from dynet_cy.schedule.plan cimport dy_hash
@@ -245,20 +247,34 @@ cdef float* device_ptr(const Graph* g, DeviceGraph* d, const void* p) noexcept n
 
     NULL if the device has no memory for the segment; the pass fails then, see `run_pass`.
     """
-    cdef Address at = address_in(&g.values, &d.values, p)
-    if not at:
-        at = address_in(&g.scratch, &d.scratch, p)
-    if not at:
-        at = address_in(&g.grads, &d.grads, p)
-    if not at:
-        at = address_in(&g.tables, &d.tables, p)
+    cdef Address at = 0
+    cdef int k
+    for k in range(ARENAS):
+        if not at:
+            at = address_in(&g.arenas[k], &d.mirrors[k], p)
     return <float*><uintptr_t>at
+
+
+cdef void begin_uses(const Graph* g, DeviceGraph* d) noexcept nogil:
+    cdef int k
+    for k in range(ARENAS):
+        begin_use(&g.arenas[k], &d.mirrors[k])
+
+
+cdef int extend_mirrors(DeviceGraph* d, int* arena) noexcept nogil:
+    cdef int k, error = 0
+    for k in range(ARENAS):
+        if not error:
+            arena[0] = k
+            error = extend_mirror(&d.mirrors[k])
+    return error
 
 
 cdef DeviceGraph* device_graph(Graph* g, int device) except NULL:
     """The record of the graph on a device; made when the graph first runs there."""
     cdef DeviceGraph* d = <DeviceGraph*>g.device_graphs
     cdef Gpu* gpu = gpu_at(device - 1)
+    cdef int k
     while d != NULL and d.gpu != gpu:
         d = d.next
     if d == NULL:
@@ -266,12 +282,10 @@ cdef DeviceGraph* device_graph(Graph* g, int device) except NULL:
         if d == NULL:
             raise MemoryError("the record of a graph on a device")
         d.gpu = gpu
-        open_mirror(gpu, &d.values)
-        open_mirror(gpu, &d.grads)
-        open_mirror(gpu, &d.scratch)
-        open_mirror(gpu, &d.tables)
-        # A pass lists all calls before the first one runs, and what is dropped on the host is dropped on the device.
-        g.values.mirrored = g.grads.mirrored = g.scratch.mirrored = g.tables.mirrored = True
+        for k in range(ARENAS):
+            open_mirror(gpu, &d.mirrors[k])
+            # A pass lists all calls before the first one runs.  What is dropped on the host is dropped on the device.
+            g.arenas[k].mirrored = True
         arena_open(&d.commands, False, process_memory())
         array_open(&d.ranges, False, process_memory())
         array_open(&d.moves, False, process_memory())
@@ -291,11 +305,10 @@ cdef void close(Graph* g) noexcept:
 
 
 cdef void close_one(DeviceGraph* d) noexcept:
+    cdef int k
     drop_replays(d.gpu, &d.replays)
-    close_mirror(&d.values)
-    close_mirror(&d.grads)
-    close_mirror(&d.scratch)
-    close_mirror(&d.tables)
+    for k in range(ARENAS):
+        close_mirror(&d.mirrors[k])
     arena_close(&d.commands)
     array_close(&d.ranges)
     array_close(&d.moves)
@@ -306,7 +319,7 @@ cdef int fetch(Graph* g, int device, float* v, size_t n) except -1:
     """Copy n floats from the device to v, which points into an arena of the graph."""
     cdef DeviceGraph* d = device_graph(g, device)
     wait_for(d.gpu)                             # nothing is copied if a signal handler raises
-    copy_here(g, d, v, n)
+    fetch_now(d.gpu, v, device_ptr(g, d, v), n * sizeof(float))
     return check_updates(d.gpu)
 
 
@@ -314,20 +327,7 @@ cdef int fetch_within(Graph* g, int device, float* v, size_t n, Interrupts* s) e
     cdef DeviceGraph* d = device_graph(g, device)
     with nogil:
         wait_with(d.gpu, s)
-    return copy_here(g, d, v, n)
-
-
-cdef int copy_here(Graph* g, DeviceGraph* d, float* v, size_t n) except -1:
-    cdef Gpu* gpu = d.gpu
-    cdef int error
-    with nogil:
-        if not enter(gpu):
-            fetch_bytes(gpu, v, <Address><uintptr_t>device_ptr(g, d, v), n * sizeof(float))
-            wait(gpu)
-        error = leave(gpu)
-    if error:
-        raise_error(gpu, error)
-    return 0
+    return fetch_now(d.gpu, v, device_ptr(g, d, v), n * sizeof(float))
 
 
 # ---- shortages -------------------------------------------------------------------------
@@ -361,7 +361,11 @@ cdef int raise_of_device(const Graph* g, const DeviceGraph* d, object error) exc
 
 cdef size_t graph_bytes(const DeviceGraph* d) noexcept nogil:
     """The bytes of a device that a graph holds."""
-    return mirror_bytes(&d.values) + mirror_bytes(&d.grads) + mirror_bytes(&d.scratch) + mirror_bytes(&d.tables)
+    cdef size_t n = 0
+    cdef int k
+    for k in range(ARENAS):
+        n += mirror_bytes(&d.mirrors[k])
+    return n
 
 
 def device_bytes(ComputationGraph graph not None, int device) -> dict[str, int]:
@@ -375,5 +379,5 @@ def device_bytes(ComputationGraph graph not None, int device) -> dict[str, int]:
         Bytes: "held", and the most that a pass has used of "values", "gradients", "scratch" and "tables".
     """
     cdef DeviceGraph* d = device_graph(&graph.g, 1 + device)
-    return {"held": graph_bytes(d), "values": d.values.most, "gradients": d.grads.most, "scratch": d.scratch.most,
-            "tables": d.tables.most}
+    return {"held": graph_bytes(d), "values": d.mirrors[VALUES].most, "gradients": d.mirrors[GRADS].most,
+            "scratch": d.mirrors[SCRATCH].most, "tables": d.mirrors[TABLES].most}

@@ -2,17 +2,16 @@
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memset
 
 from dynet_cy.core.engine cimport add_tunable
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.core.threads cimport Number
 from dynet_cy.gpu.driver cimport (
-    MOST_GPUS, Address, DeviceArena, enter, error_of, fetch_bytes, gpu_at, launch, launch_each, launch_rows, leave,
-    raise_error, value_at, wait, wait_for,
+    Address, DeviceArena, enter, error_of, fetch_bytes, fetch_now, gpu_at, launch, launch_each, launch_rows, leave,
+    leave_or_raise, raise_error, value_at, wait, wait_for,
 )
 from dynet_cy.gpu.memory cimport (
-    check_updates, close_arena, extend_arena, open_arena, out_of_device_memory, reserve_arena,
+    check_updates, close_arena, extend_arena, out_of_device_memory, reserve_arena, working_memory,
 )
 from dynet_cy.gpu.registry cimport kernel_at, load, module_at
 from dynet_cy.kernels.lazy_rows cimport lazy_on_devices
@@ -48,26 +47,16 @@ add_tunable("gpu.lazy.least", <Number*>&lazy_on_devices().least)
 cdef enum:
     PART = 1 << 23
 
-cdef DeviceArena[MOST_GPUS] parts
-memset(parts, 0, sizeof(parts))
-
 
 def updates_had(_Stored x not None: LookupParameters) -> list[int]:
     """For each row of a table, how many of the updates recorded on its device it has had, as a list."""
     cdef Lazy* lazy = x.p.lazy
     cdef Gpu* gpu = gpu_at(x.p.device - 1)
     cdef uint32_t* had = <uint32_t*>malloc(x.p.rows * sizeof(uint32_t) + 1)
-    cdef int error
     if had == NULL:
         raise MemoryError("updates_had")
     try:
-        with nogil:
-            if not enter(gpu):
-                fetch_bytes(gpu, had, <Address><uintptr_t>(lazy.there + 1), x.p.rows * sizeof(uint32_t))
-                wait(gpu)
-            error = leave(gpu)
-        if error:
-            raise_error(gpu, error)
+        fetch_now(gpu, had, lazy.there + 1, x.p.rows * sizeof(uint32_t))
         return [had[i] for i in range(x.p.rows)]
     finally:
         free(had)
@@ -150,27 +139,19 @@ cdef int catch_up(Param* p, size_t first, size_t end) except -1:
 
 cdef int read(const Param* p, size_t first, size_t rows, float* y) except -1:
     cdef Gpu* gpu = gpu_at(p.device - 1)
-    cdef DeviceArena* part = &parts[gpu.number]
     cdef size_t n = size_of(&p.dim), some, done = 0, most = min(rows, max(PART // (n * sizeof(float)), <size_t>1))
-    cdef size_t bytes = most * n * sizeof(float)
-    cdef int error, short_of = 0
+    cdef Address part
     wait_for(gpu)
-    if part.base == 0:
-        open_arena(gpu, part)
+    part = working_memory(gpu, most * n * sizeof(float), "reading a table")
     with nogil:
         if not enter(gpu):
-            short_of = extend_arena(part, bytes)
-            while done < rows and not short_of and not gpu.error:
+            while done < rows and not gpu.error:
                 some = min(rows - done, most)
-                read_rows(gpu, p, some, NULL, first + done, <float*><uintptr_t>part.base)
-                fetch_bytes(gpu, y + done * n, part.base, some * n * sizeof(float))
+                read_rows(gpu, p, some, NULL, first + done, <float*><uintptr_t>part)
+                fetch_bytes(gpu, y + done * n, part, some * n * sizeof(float))
                 done += some
             wait(gpu)
-        error = leave(gpu)
-    if error:
-        raise_error(gpu, error)
-    if short_of:
-        out_of_device_memory(gpu, short_of, bytes, "reading a table")
+        leave_or_raise(gpu)
     return check_updates(gpu)
 
 

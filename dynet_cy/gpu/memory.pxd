@@ -62,14 +62,14 @@ cdef int check_updates(Gpu* gpu) except -1
 cdef enum:
     OUT_OF_MEMORY = 2
 
-# Reserve addresses for an arena, without memory: as many as the device has memory, or n bytes.  `reserve_arena` is
-# called with the device entered, and returns 0 or the error of the driver.
-cdef int open_arena(Gpu* gpu, DeviceArena* a) except -1
+# Reserve n bytes of addresses for an arena, without memory; the device is entered.  Returns 0 or the driver's error.
 cdef int reserve_arena(Gpu* gpu, DeviceArena* a, size_t n) noexcept nogil
 # Map memory for n bytes from the base on.  Returns 0 or the error of the driver, after which the arena is unchanged.
 cdef int extend_arena(DeviceArena* a, size_t n) noexcept nogil
 # `enters`: enter the device; False if it is entered already.
 cdef void close_arena(DeviceArena* a, bint enters=*) noexcept nogil
+# Memory for n bytes that are used at once: the next ones may be the same, since work on a device runs in order.
+cdef Address working_memory(Gpu* gpu, size_t n, str what) except 0
 # A device has had no memory for a pass.  From then on arenas take less in advance.
 cdef void note_shortage(Gpu* gpu) noexcept nogil
 cdef bint was_short(const Gpu* gpu) noexcept nogil

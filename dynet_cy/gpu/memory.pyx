@@ -9,8 +9,8 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.core.threads cimport Unlocked, acquire_lock, let_be_revived, release_lock, revived
 from dynet_cy.gpu.driver cimport (
-    FORKED, MOST_CHUNKS, MOST_GPUS, Address, Chunk, check, check_refused, enter, failed, fetch_bytes, fill, gpu_at,
-    leave, pthread_mutex_lock, pthread_mutex_unlock, raise_error, wait, wait_for,
+    FORKED, MOST_CHUNKS, MOST_GPUS, Address, Chunk, check, check_refused, enter, failed, fetch_now, fill, gpu_at, leave,
+    leave_or_raise, pthread_mutex_lock, pthread_mutex_unlock, wait, wait_for,
 )
 from dynet_cy.memory.storage cimport Param, bad_gradients, mirrors, touch
 from dynet_cy.model.parameters cimport _Stored
@@ -119,7 +119,6 @@ cdef class Clipping:
     """
 
     def __cinit__(self, int device) -> None:
-        cdef int error
         self.gpu = gpu_at(device)
         self.stored = []
         places = spare.setdefault(device, [])
@@ -135,9 +134,7 @@ cdef class Clipping:
         with nogil:
             if not enter(self.gpu):
                 fill(self.gpu, sizeof(Clip) // sizeof(float), 0, <void*><uintptr_t>self.device_ptr)
-            error = leave(self.gpu)
-        if error:
-            raise_error(self.gpu, error)
+            leave_or_raise(self.gpu)
         list_opened(self)
 
     def __dealloc__(self):
@@ -151,15 +148,12 @@ cdef class Clipping:
         Args:
             polls: whether signal handlers may run meanwhile, and interrupt the wait.
         """
-        cdef int error
         if polls:
             wait_for(self.gpu)
         with nogil:
             if not enter(self.gpu):
                 wait(self.gpu)
-            error = leave(self.gpu)
-        if error:
-            raise_error(self.gpu, error)
+            leave_or_raise(self.gpu)
         self.under_way = False
 
     def check(self):
@@ -173,7 +167,6 @@ cdef class Clipping:
 
     cdef int report(self) except -1:
         cdef Clip found
-        cdef int error
         memset(&found, 0, sizeof(Clip))
         with nogil:
             if not enter(self.gpu) and not wait(self.gpu):
@@ -186,9 +179,7 @@ cdef class Clipping:
                     memset(self.host_ptr, 0, sizeof(Clip))
                     self.host_ptr.norm = found.norm
                     fill(self.gpu, sizeof(Clip) // sizeof(float), 0, <void*><uintptr_t>self.device_ptr)
-            error = leave(self.gpu)
-        if error:
-            raise_error(self.gpu, error)
+            leave_or_raise(self.gpu)
         if not found.skipped:
             return 0
         raise bad_gradients(found.norm, self.note_gradients(), found.skipped)
@@ -198,17 +189,10 @@ cdef class Clipping:
         cdef _Stored x
         cdef Param* p
         cdef size_t i, n
-        cdef int error = 0
         cdef bint finite
         cdef list stored = self.stored
         for x in stored:
-            with nogil:
-                if not enter(self.gpu):
-                    fetch_bytes(self.gpu, x.p.grad, <Address><uintptr_t>x.p.device_grad, x.p.size * sizeof(float))
-                    wait(self.gpu)
-                error = leave(self.gpu)
-            if error:
-                raise_error(self.gpu, error)
+            fetch_now(self.gpu, x.p.grad, x.p.device_grad, x.p.size * sizeof(float))
         names = []
         for x in stored:
             p = x.p
@@ -448,6 +432,18 @@ cdef void close_arena(DeviceArena* a, bint enters=True) noexcept nogil:
     a.n_chunks = 0
 
 
+cdef DeviceArena[MOST_GPUS] working
+memset(working, 0, sizeof(working))
+
+
+cdef Address working_memory(Gpu* gpu, size_t n, str what) except 0:
+    cdef DeviceArena* a = &working[gpu.number]
+    if a.base == 0:
+        open_arena(gpu, a)
+    mirror_extend(a, n, what)
+    return a.base
+
+
 cdef void note_shortage(Gpu* gpu) noexcept nogil:
     short_of_memory[gpu.number] = True
 
@@ -585,44 +581,28 @@ cdef void mirror_close(void* arena) noexcept:
 
 
 cdef int mirror_fetch(int device, const float* device_ptr, float* host_ptr, size_t n) except -1:
-    cdef int error
     cdef Gpu* gpu = gpu_at(device - 1)
     wait_for(gpu)
-    with nogil:
-        if not enter(gpu):
-            fetch_bytes(gpu, host_ptr, <Address><uintptr_t>device_ptr, n * sizeof(float))
-            wait(gpu)
-        error = leave(gpu)
-    if error:
-        raise_error(gpu, error)
+    fetch_now(gpu, host_ptr, device_ptr, n * sizeof(float))
     return check_updates(gpu)
 
 
 cdef int mirror_send(int device, const float* host_ptr, float* device_ptr, size_t n) except -1:
-    cdef int error
     cdef Gpu* gpu = gpu_at(device - 1)
-    cdef Range r
-    r.device_ptr = <Address><uintptr_t>device_ptr
-    r.host_ptr = host_ptr
-    r.n = n * sizeof(float)
+    cdef Range r = Range(<Address><uintptr_t>device_ptr, host_ptr, n * sizeof(float))
     with nogil:
         if not enter(gpu):
             send_ranges(gpu, &r, 1)
-        error = leave(gpu)
-    if error:
-        raise_error(gpu, error)
+        leave_or_raise(gpu)
     return 0
 
 
 cdef int mirror_clear(int device, float* device_ptr, size_t n) except -1:
-    cdef int error
     cdef Gpu* gpu = gpu_at(device - 1)
     with nogil:
         if not enter(gpu):
             fill(gpu, n, 0, device_ptr)
-        error = leave(gpu)
-    if error:
-        raise_error(gpu, error)
+        leave_or_raise(gpu)
     return 0
 
 

@@ -16,10 +16,12 @@ from dynet_cy.gpu.driver cimport (
     MAX_KERNELS, MOST_GPUS, Address, GpuOp, beginning_of, enter, failed, fetch_bytes, fill, gemm, kernel_names, launch,
     launch_each, leave, raise_error, value_at, wait,
 )
-from dynet_cy.gpu.graphs cimport begin_listing, device_ptr, run_listed
+from dynet_cy.gpu.graphs cimport (
+    ARENAS, SCRATCH, TABLES, VALUES, begin_listing, device_ptr, extend_mirrors, run_listed,
+)
 from dynet_cy.gpu.memory cimport (
-    Range, address_in, continues_part, extend_mirror, note_shortage, note_uses, out_of_device_memory,
-    poison_mirror, send_ranges,
+    Mirror, Range, address_in, continues_part, note_shortage, note_uses, out_of_device_memory, poison_mirror,
+    send_ranges,
 )
 from dynet_cy.gpu.registry cimport Axes, contract, gpu_op_at, kernel_at, load, loaded, module_at, strided
 from dynet_cy.graph.structs cimport (
@@ -64,7 +66,7 @@ cdef int load_moves(Gpu* gpu) except -1:
 cdef int run_pass(Pass* s, str what) except -1:
     """Run a listed pass: load the kernels, allocate device memory, upload tables and inputs, run the commands."""
     cdef Gpu* gpu = s.d.gpu
-    cdef int error = 0, failure
+    cdef int error = 0, failure, k
     cdef size_t needed = 0
     if end_commands(s):
         raise_pass_failure(s, what)
@@ -74,9 +76,9 @@ cdef int run_pass(Pass* s, str what) except -1:
             note_kernels()
         load(gpu, s.modules)
     with nogil:
-        note_uses(&s.walk.g.values, &s.d.values)
-        note_uses(&s.walk.g.grads, &s.d.grads)
-        note_uses(&s.walk.g.tables, &s.d.tables)
+        for k in range(ARENAS):
+            if k != SCRATCH:                    # which is rewound: the walk has noted it
+                note_uses(&s.walk.g.arenas[k], &s.d.mirrors[k])
         if not enter(gpu):
             error = extend_all(s, &needed)
             if not error and not upload(s):
@@ -97,23 +99,13 @@ cdef int run_pass(Pass* s, str what) except -1:
 
 
 cdef int extend_all(Pass* s, size_t* needed) noexcept nogil:
-    cdef int error
-    needed[0] = s.values_needed
-    error = extend_mirror(&s.d.values)
-    if not error:
-        needed[0] = s.walk.g.grads.top
-        error = extend_mirror(&s.d.grads)
-    if not error:
-        needed[0] = s.scratch_needed
-        error = extend_mirror(&s.d.scratch)
-    if not error:
-        needed[0] = s.walk.g.tables.top
-        error = extend_mirror(&s.d.tables)
+    cdef int k = 0, error = extend_mirrors(s.d, &k)
+    needed[0] = s.values_needed if k == VALUES else s.scratch_needed if k == SCRATCH else s.walk.g.arenas[k].top
     # For tests: what the pass takes, and what it must not use, is NaN, as in arenas on the host.
     if not error and s.walk.g.values.poison:
-        error = poison_mirror(&s.walk.g.values, &s.d.values, s.values_from)
+        error = poison_mirror(&s.walk.g.values, &s.d.mirrors[VALUES], s.values_from)
         if not error:
-            error = poison_mirror(&s.walk.g.scratch, &s.d.scratch, s.scratch_from)
+            error = poison_mirror(&s.walk.g.scratch, &s.d.mirrors[SCRATCH], s.scratch_from)
     return error
 
 
@@ -143,6 +135,7 @@ cdef size_t join_ranges(Range* r, size_t n) noexcept nogil:
 cdef int upload(Pass* s) noexcept nogil:
     """Send inputs and tables, in one buffer."""
     cdef Arena* tables = &s.walk.g.tables
+    cdef Mirror* mirror = &s.d.mirrors[TABLES]
     cdef Range* r = <Range*>s.d.ranges.base
     cdef const Segment* part
     cdef size_t begin = s.tables_from, end, copied
@@ -152,13 +145,13 @@ cdef int upload(Pass* s) noexcept nogil:
         end = copied = tables.top
         if part < tables.segments + tables.now:
             end = copied = part[1].begin
-            if continues_part(tables, &s.d.tables, part):  # copying the unused end too joins it with the next segment
+            if continues_part(tables, mirror, part):  # copying the unused end too joins it with the next segment
                 copied = part.begin + part.bytes
         r = <Range*>array_push(&s.d.ranges, sizeof(Range))
         if r == NULL:
             return failed(s.d.gpu, 2, -1)
         r.host_ptr = part.p + (begin - part.begin)
-        r.device_ptr = address_in(tables, &s.d.tables, r.host_ptr)
+        r.device_ptr = address_in(tables, mirror, r.host_ptr)
         r.n = copied - begin
         begin = end
     return send_ranges(s.d.gpu, <Range*>s.d.ranges.base, s.d.ranges.top // sizeof(Range))

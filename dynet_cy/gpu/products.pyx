@@ -1,21 +1,15 @@
 """Products of matrices and tensors, by cuBLAS; circular convolutions, inverses and determinants; cells."""
 
 from libc.stdint cimport uint32_t
-from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Packed, Tensor, cols_of, rows_of, size_of, total_of
-from dynet_cy.gpu.driver cimport (
-    OUTPUT, STATE, SUMS, Gpu, GpuOp, fill, gemm, gemm_strided, launch_each, launch_rows, value_at,
-)
+from dynet_cy.gpu.driver cimport OUTPUT, Gpu, GpuOp, fill, gemm, gemm_strided, launch_each, launch_rows
 from dynet_cy.gpu.registry cimport (
-    BASE, Axes, axes_in, contract, contract_list, expand, expand_list, gpu_op, gpu_op_named, kernel_at, module_at,
-    needs_module, split_axes,
+    BASE, Axes, axes_of, contract, contract_list, expand, expand_list, gpu_op, gpu_op_named, kernel_at, module_at,
+    split_axes,
 )
-from dynet_cy.ops.linalg cimport (
-    AFFINE, Algebra, add_products, affine, affine_back, factors_of_a, multiply, product_op_at,
-)
-from dynet_cy.ops.products cimport inverse_back
-from dynet_cy.ops.recurrent cimport add_inputs, gates_back
+from dynet_cy.ops.linalg cimport AFFINE, Algebra, add_products, factors_of_a, multiply, product_op_at
+from dynet_cy.ops.recurrent cimport add_inputs
 from dynet_cy.ops.registry cimport ASSIGNS, MAX_OPS, Factors, op_at
 
 cdef GpuOp* op
@@ -65,7 +59,7 @@ cdef bint begin_sum_there(void* on, const Call* c) noexcept nogil:
     cdef Axes axes
     if b.list != NULL:
         y.dim.bd = b.dim.bd = 1
-    axes_in(&y, &b, &axes)
+    axes = axes_of(&y.dim, &b.dim, &b.dim)
     if b.list != NULL:
         expand_list(<Gpu*>on, c.y.dim.bd, &axes, 1, <const void*>b.list, c.y.v, 0)
     else:
@@ -78,7 +72,7 @@ cdef void add_to_bias_there(void* on, const Tensor* dy, const Tensor* db, bint a
     cdef Axes kept, reduced
     if b.list != NULL:
         y.dim.bd = b.dim.bd = 1
-    split_axes(&y, &b, &kept, &reduced)
+    split_axes(&y.dim, &y.dim, &y.dim, &b.dim, &kept, &reduced)
     if b.list != NULL:
         contract_list(<Gpu*>on, dy.dim.bd, dy.bstride, &kept, &reduced, 1, dy.v, <const void*>b.list, accumulate)
     else:
@@ -151,8 +145,8 @@ op.lists = True
 
 # ---- dot_product: its backward adds multiples of vectors for other ops too ------------------
 
-cdef int LINALG = module_at(b"linalg")      # kernels that are not cuBLAS calls
-cdef int DOT_BACKWARD = kernel_at(LINALG, b"dot_backward")
+cdef int CU_LINALG = module_at(b"linalg")      # kernels that are not cuBLAS calls
+cdef int DOT_BACKWARD = kernel_at(CU_LINALG, b"dot_backward")
 
 
 cdef int add_scaled_elements(Gpu* gpu, const Tensor* x, const float* factors, size_t batch,
@@ -162,40 +156,9 @@ cdef int add_scaled_elements(Gpu* gpu, const Tensor* x, const float* factors, si
     return launch_each(gpu, DOT_BACKWARD, n * own, batch, n, own, x.v, x.bstride, factors, dx.v, 1)
 
 
-# ==== inverse =====================================================================================
-#
-# Inverse and determinant of square matrices.
-
-cdef int CU_INVERSE = module_at(b"inverse")
-cdef int INVERT = kernel_at(CU_INVERSE, b"invert")
-
-
-# ---- inverse -----------------------------------------------------------------------------
-
-cdef int inverse_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd
-    if n == 0:
-        return 0
-    return launch_rows(gpu, INVERT, batch, n * n, batch, n, c.x[0].v, c.x[0].bstride, c.y.v, c.work, <float*>NULL)
-
-
-cdef int inverse_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Algebra la = there(gpu)
-    inverse_back(&la, c, i)
-    return gpu.error
-
-
-cdef size_t inverse_work(const Call* c, int i) noexcept nogil:
-    cdef size_t n = rows_of(&c.y.dim)
-    return c.y.dim.bd * (2 * n if i < 0 else n * n)
-
-
-op = gpu_op(b"inverse", CU_INVERSE, inverse_forward, inverse_backward, ASSIGNS)
-op.work = inverse_work
-
 # ==== cells =======================================================================================
 #
-# The parts of an LSTM cell.
+# The products of cells; cuda/cells.cu has all else.
 
 cdef int CU_CELLS = module_at(b"cells")
 
@@ -204,18 +167,15 @@ cdef int CU_CELLS = module_at(b"cells")
 # The gradient of the sums, which all arguments need, is written over that of the
 # result.  Working memory: |(h, x)|^2 of each batch element, and the slope of the noise.
 
-cdef int GATES_FORWARD = kernel_at(CU_CELLS, b"lstm_gates_forward")
-cdef int GATES_BACKWARD = kernel_at(CU_CELLS, b"lstm_gates_backward")
 cdef int ADD_SQUARES = kernel_at(CU_CELLS, b"add_squares")
-cdef int ADD_NOISE = kernel_at(CU_CELLS, b"add_weight_noise")
 cdef int NOISE_SLOPES = kernel_at(CU_CELLS, b"weight_noise_slopes")
 
 
 cdef int squares_of_inputs(Gpu* gpu, const Call* c) noexcept nogil:
-    """Store |(h, x)|^2 of each batch element in the working memory."""
+    """With noise, store |(h, x)|^2 of each batch element in the working memory."""
     cdef size_t n, batch = c.y.dim.bd
     cdef uint32_t i
-    for i in range(2, c.n, 2):
+    for i in range(2, c.n if c.attrs[0].f != 0 else 0, 2):
         n = rows_of(&c.x[i].dim)
         launch_rows(gpu, ADD_SQUARES, batch, n, batch, n, c.x[i].v, c.x[i].bstride, c.work, i > 2)
     return gpu.error
@@ -227,22 +187,6 @@ cdef int gates_sums(Gpu* gpu, const Call* c) noexcept nogil:
     multiply(&la, &c.x[1], &c.x[2], &c.y, 0)
     add_inputs(&la, c)
     return gpu.error
-
-
-cdef int gates_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t m = rows_of(&c.y.dim), batch = c.y.dim.bd
-    if m == 0:
-        return 0
-    gates_sums(gpu, c)
-    if c.attrs[0].f != 0:
-        squares_of_inputs(gpu, c)
-        launch_each(gpu, ADD_NOISE, batch * m, batch, m, <const void*>c.seed, c.items, c.attrs[0].f, c.work, c.y.v)
-    return launch_each(gpu, GATES_FORWARD, batch * m, batch, m // 4, 1.0, c.x[0].v, c.x[0].bstride, c.y.v)
-
-
-cdef int gates_begin(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t m = rows_of(&c.y.dim), batch = c.y.dim.bd
-    return launch_each(gpu, GATES_BACKWARD, batch * m, batch, m // 4, c.y.v, c.dy.v, c.saved)
 
 
 cdef Tensor gradient_of_sums(const Call* c) noexcept nogil:
@@ -259,11 +203,6 @@ cdef void gates_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
         factors_of_a(&c.x[i], &c.x[i + 1], &dsums, f)
 
 
-cdef float* gates_same(const Call* c, uint32_t i) noexcept nogil:
-    """The gradient of the bias equals that of the sums, if each batch element has its own bias."""
-    return c.saved if i == 0 and c.x[0].dim.bd == c.y.dim.bd else NULL
-
-
 cdef int noise_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     """The gradient of x or h through the standard deviation of the noise."""
     cdef size_t m = rows_of(&c.y.dim), batch = c.y.dim.bd
@@ -274,75 +213,8 @@ cdef int noise_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return add_scaled_elements(gpu, &c.x[i], slopes, batch, &c.dx)
 
 
-cdef int gates_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Algebra la = there(gpu)
-    cdef Tensor dsums = gradient_of_sums(c)
-    gates_back(&la, c, &dsums, i)
-    if i and i % 2 == 0 and c.attrs[0].f != 0:
-        noise_backward(gpu, c, i)
-    return gpu.error
-
-
-cdef size_t gates_work(const Call* c, int i) noexcept nogil:
-    return 2 * <size_t>c.y.dim.bd if c.attrs[0].f != 0 else 0
-
-
-cdef bytes name
-for name in (b"vanilla_lstm_gates", b"vanilla_lstm_gates_noise", b"vanilla_lstm_gates_projected"):
-    op = gpu_op(name, CU_CELLS, gates_forward, gates_backward, ASSIGNS)
-    needs_module(op, BASE)
-    needs_module(op, LINALG)
-    op.begin_backward = gates_begin
-    op.factors = gates_factors
-    op.same = gates_same
-    op.saved = NULL
-    op.work = gates_work
-    op.draws = name == b"vanilla_lstm_gates_noise"
-    if not op.draws:
-        op.step = SUMS
-        op.sums = gates_sums
-
-
-# ==== gated =======================================================================================
-#
-# Gates, which are sums of products with an activation, and the steps of GRUs and Tree-LSTMs that use them.
-
-cdef extern from "dynet_cy/gpu_cells.h" nogil:
-    # derived: structs of Cells = dy_gpu_cells
-    ctypedef struct Cells "dy_gpu_cells":
-        const float* v[16]
-        size_t bstride[16]
-    # end of structs
-    # derived: constants of MOST_CELLS = DY_CELLS
-    int MOST_CELLS "DY_CELLS"
-    # end of constants
-
-
-cdef int CU_GATED = module_at(b"gated")
-
-
 # ---- gated_affine: y = f(b + W1 x1 + W2 x2 + ...) -------------------------------
-# Attributes: the number of blocks of rows of y; how many of these, from the first on, are
-# logistic; how many after these are tanh.  The gradient of the sum, which all arguments
-# need, is written over that of the result.
-
-cdef int GATED_FORWARD = kernel_at(CU_GATED, b"gates_forward")
-cdef int GATED_BACKWARD = kernel_at(CU_GATED, b"gates_backward")
-
-
-cdef int gated_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t n = total_of(&c.y.dim), rows = rows_of(&c.y.dim), h = rows // c.attrs[0].u
-    cdef Algebra la = there(gpu)
-    if n == 0:
-        return 0
-    affine(&la, c)
-    return launch_each(gpu, GATED_FORWARD, n, n, rows, h * c.attrs[1].u, h * c.attrs[2].u, c.y.v)
-
-
-cdef int gated_begin(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t n = total_of(&c.y.dim), rows = rows_of(&c.y.dim), h = rows // c.attrs[0].u
-    return launch_each(gpu, GATED_BACKWARD, n, n, rows, h * c.attrs[1].u, h * c.attrs[2].u, c.y.v, c.dy.v, c.saved)
-
+# The gradient of the sum, which all arguments need, is written over that of the result.
 
 cdef Call of_sums(const Call* c) noexcept nogil:
     """The call of the sum without the activation."""
@@ -351,81 +223,18 @@ cdef Call of_sums(const Call* c) noexcept nogil:
     return sums
 
 
-cdef int gated_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Algebra la = there(gpu)
-    cdef Call sums = of_sums(c)
-    affine_back(&la, &sums, i)
-    return gpu.error
-
-
 cdef void gated_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
     cdef Call sums = of_sums(c)
     affine_factors(&sums, i, f)
 
+# derived: launches of linalg, contract, inverse, cells
+from dynet_cy.gpu.driver cimport STATE, SUMS, value_at
+from dynet_cy.gpu.registry cimport SOME, Some, needs_module, some_of
+from dynet_cy.ops.linalg cimport affine, affine_back
+from dynet_cy.ops.products cimport inverse_back
+from dynet_cy.ops.recurrent cimport gates_back
 
-op = gpu_op(b"gated_affine", CU_GATED, gated_forward, gated_backward, ASSIGNS)
-needs_module(op, BASE)
-op.begin_backward = gated_begin
-op.factors = gated_factors
-op.saved = NULL
-op.lists = True
-
-
-# ---- tree_lstm_c: y = i u + f1 c1 + f2 c2 + ...; at most MOST_CELLS cells per launch ---
-
-cdef int TREE_FORWARD = kernel_at(CU_GATED, b"tree_c_forward")
-cdef int TREE_BACKWARD_CELL = kernel_at(CU_GATED, b"tree_c_backward_cell")
-cdef int TREE_BACKWARD_GATES = kernel_at(CU_GATED, b"tree_c_backward_gates")
-
-
-cdef uint32_t some_cells(const Call* c, uint32_t start, Cells* cells) noexcept nogil:
-    """List the next cells, from number `start` on; returns how many they are."""
-    cdef uint32_t k, n = min(c.n - 1 - start, MOST_CELLS)
-    memset(cells, 0, sizeof(Cells))
-    for k in range(n):
-        cells.v[k] = c.x[1 + start + k].v
-        cells.bstride[k] = c.x[1 + start + k].bstride
-    return n
-
-
-cdef int tree_c_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd
-    cdef uint32_t start = 0, count
-    cdef Cells cells
-    if n == 0:
-        return 0
-    while start == 0 or start < c.n - 1:
-        count = some_cells(c, start, &cells)
-        launch_each(gpu, TREE_FORWARD, batch * n, batch, n, c.x[0].v, c.x[0].bstride, value_at(&cells), start, count,
-                    c.y.v)
-        start += max(count, <uint32_t>1)
-    return gpu.error
-
-
-cdef int tree_c_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd, own = c.dx.dim.bd, rows = rows_of(&c.x[0].dim)
-    cdef uint32_t start = 0, count
-    cdef bint acc
-    cdef Cells cells
-    if n == 0:
-        return 0
-    if i:
-        return launch_each(gpu, TREE_BACKWARD_CELL, own * n, batch, n, c.x[0].v + (2 + i) * n, c.x[0].bstride, c.dy.v,
-                           own, c.dx.v, c.accumulate)
-    while start == 0 or start < c.n - 1:
-        count = some_cells(c, start, &cells)
-        acc = c.accumulate or start > 0         # the first launch assigns all gates, or adds to them
-        launch_each(gpu, TREE_BACKWARD_GATES, own * rows, batch, n, rows, c.x[0].v, c.x[0].bstride, value_at(&cells),
-                    start, count, c.dy.v, own, c.dx.v, acc)
-        start += max(count, <uint32_t>1)
-    return gpu.error
-
-
-gpu_op(b"tree_lstm_c", CU_GATED, tree_c_forward, tree_c_backward, ASSIGNS)
-
-# derived: launches of linalg, contract, inverse, cells, gated
-
-cdef int DOT_FORWARD = kernel_at(LINALG, b"dot_forward")
+cdef int DOT_FORWARD = kernel_at(CU_LINALG, b"dot_forward")
 
 
 cdef int dot_product_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -439,10 +248,10 @@ cdef int dot_product_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogi
                        c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"dot_product", LINALG, dot_product_forward, dot_product_backward)
+op = gpu_op(b"dot_product", CU_LINALG, dot_product_forward, dot_product_backward)
 op.assigns = True
 
-op = gpu_op(b"trace_of_product", LINALG, dot_product_forward, dot_product_backward)
+op = gpu_op(b"trace_of_product", CU_LINALG, dot_product_forward, dot_product_backward)
 op.assigns = True
 
 cdef int CU_CONTRACT = module_at(b"contract")
@@ -482,7 +291,32 @@ cdef int circ_corr_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 op = gpu_op(b"circ_corr", CU_CONTRACT, circ_corr_forward, circ_corr_backward)
 op.assigns = True
 
+cdef int CU_INVERSE = module_at(b"inverse")
+cdef int INVERT = kernel_at(CU_INVERSE, b"invert")
 cdef int LOGDET_BACKWARD = kernel_at(CU_INVERSE, b"logdet_backward")
+
+
+cdef int inverse_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, n = rows_of(&c.y.dim)
+    if n == 0:
+        return 0
+    return launch_rows(gpu, INVERT, batch, n * n, batch, n, c.x[0].v, c.x[0].bstride, c.y.v, c.work, NULL)
+
+
+cdef int inverse_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Algebra la = there(gpu)
+    inverse_back(&la, c, i)
+    return gpu.error
+
+
+cdef size_t inverse_work(const Call* c, int i) noexcept nogil:
+    cdef size_t n = rows_of(&c.y.dim)
+    return c.y.dim.bd * (2 * n if i < 0 else n * n)
+
+
+op = gpu_op(b"inverse", CU_INVERSE, inverse_forward, inverse_backward)
+op.work = inverse_work
+op.assigns = True
 
 
 cdef int logdet_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -513,14 +347,124 @@ op.saved = logdet_saved
 op.work = logdet_work
 op.assigns = True
 
+cdef int ADD_WEIGHT_NOISE = kernel_at(CU_CELLS, b"add_weight_noise")
+cdef int LSTM_GATES_FORWARD = kernel_at(CU_CELLS, b"lstm_gates_forward")
+cdef int GATES_BACKWARD = kernel_at(CU_CELLS, b"gates_backward")
+cdef int GATES_FORWARD = kernel_at(CU_CELLS, b"gates_forward")
 cdef int PART_MASKED = kernel_at(CU_CELLS, b"part_masked")
 cdef int PART_MASKED_BACKWARD = kernel_at(CU_CELLS, b"part_masked_backward")
 cdef int LSTM_C_FORWARD = kernel_at(CU_CELLS, b"lstm_c_forward")
-cdef int LSTM_C_BACKWARD_C = kernel_at(CU_CELLS, b"lstm_c_backward_c")
+cdef int FORGOTTEN_BACKWARD = kernel_at(CU_CELLS, b"forgotten_backward")
 cdef int LSTM_C_BACKWARD_GATES = kernel_at(CU_CELLS, b"lstm_c_backward_gates")
 cdef int LSTM_H_FORWARD = kernel_at(CU_CELLS, b"lstm_h_forward")
 cdef int LSTM_H_BACKWARD_C = kernel_at(CU_CELLS, b"lstm_h_backward_c")
 cdef int LSTM_H_BACKWARD_GATES = kernel_at(CU_CELLS, b"lstm_h_backward_gates")
+cdef int GRU_H_FORWARD = kernel_at(CU_CELLS, b"gru_h_forward")
+cdef int GRU_H_BACKWARD = kernel_at(CU_CELLS, b"gru_h_backward")
+cdef int TREE_C_FORWARD = kernel_at(CU_CELLS, b"tree_c_forward")
+cdef int TREE_C_BACKWARD_GATES = kernel_at(CU_CELLS, b"tree_c_backward_gates")
+
+
+cdef int vanilla_lstm_gates_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, n = rows_of(&c.y.dim)
+    cdef uint32_t h = n // 4
+    if n == 0:
+        return 0
+    cdef float s = <float>c.attrs[0].f
+    gates_sums(gpu, c)
+    squares_of_inputs(gpu, c)
+    if s != 0:
+        launch_each(gpu, ADD_WEIGHT_NOISE, batch * n, batch, n, <const void*>c.seed, c.items, s, c.work, c.y.v)
+    return launch_each(gpu, LSTM_GATES_FORWARD, batch * n, batch, h, c.x[0].v, c.x[0].bstride, c.y.v)
+
+
+cdef int vanilla_lstm_gates_begin_backward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, n = rows_of(&c.y.dim), h = n // 4
+    return launch_each(gpu, GATES_BACKWARD, batch * n, batch * n, n, 3 * h, h, c.y.v, c.dy.v, c.saved)
+
+
+cdef int vanilla_lstm_gates_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Algebra la = there(gpu)
+    cdef Tensor dsums = gradient_of_sums(c)
+    gates_back(&la, c, &dsums, i)
+    if i and i % 2 == 0 and c.attrs[0].f != 0:
+        return noise_backward(gpu, c, i)
+    return gpu.error
+
+
+cdef float* vanilla_lstm_gates_same(const Call* c, uint32_t i) noexcept nogil:
+    return c.saved if i == 0 and c.x[0].dim.bd == c.y.dim.bd else NULL
+
+
+cdef size_t vanilla_lstm_gates_work(const Call* c, int i) noexcept nogil:
+    return 2 * <size_t>c.y.dim.bd if c.attrs[0].f != 0 else 0
+
+
+op = gpu_op(b"vanilla_lstm_gates", CU_CELLS, vanilla_lstm_gates_forward, vanilla_lstm_gates_backward)
+needs_module(op, CU_LINALG)
+op.begin_backward = vanilla_lstm_gates_begin_backward
+op.same = vanilla_lstm_gates_same
+op.work = vanilla_lstm_gates_work
+op.step = SUMS
+op.sums = gates_sums
+op.factors = gates_factors
+op.saved = NULL
+op.assigns = True
+
+op = gpu_op(b"vanilla_lstm_gates_projected", CU_CELLS, vanilla_lstm_gates_forward, vanilla_lstm_gates_backward)
+needs_module(op, CU_LINALG)
+op.begin_backward = vanilla_lstm_gates_begin_backward
+op.same = vanilla_lstm_gates_same
+op.work = vanilla_lstm_gates_work
+op.step = SUMS
+op.sums = gates_sums
+op.factors = gates_factors
+op.saved = NULL
+op.assigns = True
+
+
+op = gpu_op(b"vanilla_lstm_gates_noise", CU_CELLS, vanilla_lstm_gates_forward, vanilla_lstm_gates_backward)
+needs_module(op, CU_LINALG)
+op.begin_backward = vanilla_lstm_gates_begin_backward
+op.same = vanilla_lstm_gates_same
+op.work = vanilla_lstm_gates_work
+op.step = 0
+op.sums = gates_sums
+op.factors = gates_factors
+op.saved = NULL
+op.assigns = True
+op.draws = True
+
+
+cdef int gated_affine_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Algebra la = there(gpu)
+    cdef size_t n = total_of(&c.y.dim), rows = rows_of(&c.y.dim), h = rows // c.attrs[0].u, begin = h * c.attrs[1].u
+    cdef size_t squashed = h * c.attrs[2].u
+    if n == 0:
+        return 0
+    affine(&la, c)
+    return launch_each(gpu, GATES_FORWARD, n, n, rows, begin, squashed, c.y.v)
+
+
+cdef int gated_affine_begin_backward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = total_of(&c.y.dim), rows = rows_of(&c.y.dim), h = rows // c.attrs[0].u, begin = h * c.attrs[1].u
+    cdef size_t squashed = h * c.attrs[2].u
+    return launch_each(gpu, GATES_BACKWARD, n, n, rows, begin, squashed, c.y.v, c.dy.v, c.saved)
+
+
+cdef int gated_affine_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Algebra la = there(gpu)
+    cdef Call sums = of_sums(c)
+    affine_back(&la, &sums, i)
+    return gpu.error
+
+
+op = gpu_op(b"gated_affine", CU_CELLS, gated_affine_forward, gated_affine_backward)
+op.begin_backward = gated_affine_begin_backward
+op.factors = gated_factors
+op.saved = NULL
+op.lists = True
+op.assigns = True
 
 
 cdef int dropout_mask_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -548,13 +492,14 @@ cdef int vanilla_lstm_c_forward(Gpu* gpu, const Call* c) noexcept nogil:
 cdef int vanilla_lstm_c_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, h = rows_of(&c.y.dim)
     if i == 0:
-        return launch_each(gpu, LSTM_C_BACKWARD_C, elements * h, batch, h, c.x[1].v, c.x[1].bstride, c.dy.v, elements,
-                           c.dx.v, c.accumulate)
+        return launch_each(gpu, FORGOTTEN_BACKWARD, elements * h, batch, h, c.x[1].v + h, c.x[1].bstride, c.dy.v,
+                           elements, c.dx.v, c.accumulate)
     return launch_each(gpu, LSTM_C_BACKWARD_GATES, elements * h, batch, h, c.x[0].v, c.x[0].bstride, c.x[1].v,
                        c.x[1].bstride, c.dy.v, elements, c.dx.v, c.accumulate)
 
 
 op = gpu_op(b"vanilla_lstm_c", CU_CELLS, vanilla_lstm_c_forward, vanilla_lstm_c_backward)
+op.step = STATE
 op.assigns = True
 
 
@@ -575,6 +520,7 @@ cdef int vanilla_lstm_h_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept n
 
 
 op = gpu_op(b"vanilla_lstm_h", CU_CELLS, vanilla_lstm_h_forward, vanilla_lstm_h_backward)
+op.step = OUTPUT
 op.assigns = True
 
 
@@ -602,9 +548,6 @@ op = gpu_op(b"tree_lstm_h", CU_CELLS, tree_lstm_h_forward, tree_lstm_h_backward)
 op.saved = tree_lstm_h_saved
 op.assigns = True
 
-cdef int GRU_H_FORWARD = kernel_at(CU_GATED, b"gru_h_forward")
-cdef int GRU_H_BACKWARD = kernel_at(CU_GATED, b"gru_h_backward")
-
 
 cdef int gru_h_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim)
@@ -618,11 +561,49 @@ cdef int gru_h_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
                        c.x[1].bstride, c.x[2].v, c.x[2].bstride, c.dy.v, elements, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"gru_h", CU_GATED, gru_h_forward, gru_h_backward)
+op = gpu_op(b"gru_h", CU_CELLS, gru_h_forward, gru_h_backward)
+op.assigns = True
+
+
+cdef int tree_lstm_c_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, h = rows_of(&c.y.dim)
+    if h == 0:
+        return 0
+    cdef uint32_t first = 0
+    cdef Some some
+    while first == 0 or first < c.n - 1:
+        some = some_of(c, 1, first)
+        launch_each(gpu, TREE_C_FORWARD, batch * h, batch, h, c.x[0].v, c.x[0].bstride, value_at(&some), c.y.v)
+        first += SOME
+    return gpu.error
+
+
+cdef int tree_lstm_c_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, h = rows_of(&c.y.dim)
+    if h == 0:
+        return 0
+    if i:
+        return launch_each(gpu, FORGOTTEN_BACKWARD, elements * h, batch, h, c.x[0].v + (2 + i) * h, c.x[0].bstride,
+                           c.dy.v, elements, c.dx.v, c.accumulate)
+    cdef size_t rows = rows_of(&c.x[0].dim)
+    cdef uint32_t first = 0
+    cdef Some some
+    while first == 0 or first < c.n - 1:
+        some = some_of(c, 1, first)
+        launch_each(gpu, TREE_C_BACKWARD_GATES, elements * rows, batch, h, rows, c.x[0].v, c.x[0].bstride,
+                    value_at(&some), c.dy.v, elements, c.dx.v, c.accumulate)
+        first += SOME
+    return gpu.error
+
+
+cdef size_t tree_lstm_c_saved(const Call* c) noexcept nogil:
+    cdef size_t h = rows_of(&c.y.dim)
+    if h == 0:
+        return 0
+    return 0
+
+
+op = gpu_op(b"tree_lstm_c", CU_CELLS, tree_lstm_c_forward, tree_lstm_c_backward)
+op.saved = tree_lstm_c_saved
 op.assigns = True
 # end of launches
-
-# ---- steps of LSTM cells, which gpu/cells runs together -------------------------------
-
-gpu_op_named(b"vanilla_lstm_c").step = STATE
-gpu_op_named(b"vanilla_lstm_h").step = OUTPUT

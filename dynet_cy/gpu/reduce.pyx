@@ -3,10 +3,9 @@
 from libc.math cimport INFINITY, NAN, isinf
 from libc.stdint cimport uint32_t
 
-from dynet_cy.core.tensor cimport Call, size_of, total_of
-from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill
-from dynet_cy.gpu.registry cimport BASE, FEW_TERMS, Axes, add_axis, axes_total, contract, expand, gpu_op, no_axes
-from dynet_cy.ops.registry cimport ASSIGNS
+from dynet_cy.core.tensor cimport Call, Dim, size_of, total_of
+from dynet_cy.gpu.driver cimport Gpu, GpuOp
+from dynet_cy.gpu.registry cimport FEW_TERMS, Axes, add_axis, axes_of, axes_total, expand, split_axes
 
 
 cdef GpuOp* op
@@ -24,31 +23,17 @@ cdef void reduction_axes(const Call* c, Axes* kept, Axes* reduced, Axes* back) n
 
     If the nodes of a batch share x, each has its own sum: an axis of y that x does not have.
     """
+    cdef const Dim* x = &c.x[0].dim
+    cdef Dim y = x[0]                               # with one element along the axes that are reduced
     cdef uint32_t k
-    cdef uint32_t mask = c.attrs[0].u
-    cdef size_t size, at = 1, to = 1
-    no_axes(kept)
-    no_axes(reduced)
-    no_axes(back)
-    for k in range(c.x[0].dim.nd):
-        size = c.x[0].dim.d[k]
-        if mask >> k & 1:
-            add_axis(reduced, size, at, 0, 0)
-            add_axis(back, size, 0, 0, 0)
-        else:
-            add_axis(kept, size, at, 0, 0)
-            add_axis(back, size, to, 0, 0)
-            to *= size
-        at *= size
-    size = c.x[0].dim.bd
-    if size == 1:
+    for k in range(y.nd):
+        if c.attrs[0].u >> k & 1:
+            y.d[k] = 1
+    y.bd = min(x.bd, c.y.dim.bd)
+    split_axes(x, x, x, &y, kept, reduced)
+    back[0] = axes_of(x, &y, &y)
+    if x.bd == 1:
         add_axis(kept, c.y.dim.bd, 0, 0, 0)
-    elif c.y.dim.bd == 1:
-        add_axis(reduced, size, at, 0, 0)
-        add_axis(back, size, 0, 0, 0)
-    else:
-        add_axis(kept, size, at, 0, 0)
-        add_axis(back, size, to, 0, 0)
 
 
 cdef float share(const Call* c) noexcept nogil:
@@ -64,28 +49,11 @@ cdef float mean_scale(const Call* c) noexcept nogil:
     return <float>(1.0 / c.attrs[1].i) if c.attrs[1].i > 0 else share(c)
 
 
-cdef int mean_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Axes kept, reduced, back
-    cdef float scale = mean_scale(c)
-    if total_of(&c.x[0].dim) == 0:
-        return fill(gpu, total_of(&c.y.dim), <float>NAN if isinf(scale) else 0, c.y.v)
-    reduction_axes(c, &kept, &reduced, &back)
-    return contract(gpu, &kept, &reduced, scale, c.x[0].v, c.y.v, 0)
-
-
-cdef int mean_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Axes kept, reduced, back
+cdef int spread_mean(Gpu* gpu, const Call* c, const Axes* back) noexcept nogil:
     cdef uint32_t k
-    if total_of(&c.x[0].dim) == 0:
-        return 0
-    reduction_axes(c, &kept, &reduced, &back)
-    for k in range(<uint32_t>sharing(c)):
-        expand(gpu, &back, mean_scale(c), c.dy.v + k * c.dy.bstride, c.dx.v, c.accumulate or k > 0)
+    for k in range(<uint32_t>sharing(c) if total_of(&c.x[0].dim) else 0):
+        expand(gpu, back, mean_scale(c), c.dy.v + k * c.dy.bstride, c.dx.v, c.accumulate or k > 0)
     return gpu.error
-
-
-for name in (b"sum", b"mean"):
-    gpu_op(name, BASE, mean_forward, mean_backward, ASSIGNS)
 
 
 # ---- functions that the comments on kernels call ---------------------------------------------------
@@ -108,8 +76,8 @@ cdef size_t sharing(const Call* c) noexcept nogil:
     return c.y.dim.bd if c.x[0].dim.bd == 1 else 1
 
 # derived: launches of along, vector_norm, norm, batch_norm
-from dynet_cy.gpu.driver cimport THREADS, launch_each, launch_rows, refused_of, value_at
-from dynet_cy.gpu.registry cimport kernel_at, module_at, needs_module, pass_scaled
+from dynet_cy.gpu.driver cimport THREADS, fill, launch_each, launch_rows, refused_of, value_at
+from dynet_cy.gpu.registry cimport BASE, contract, gpu_op, kernel_at, module_at, pass_scaled
 from dynet_cy.ops.loops cimport DROPPED, EPSILON, Split, columns_of, lines_of, split_at
 
 cdef int CU_ALONG = module_at(b"along")
@@ -118,6 +86,27 @@ cdef int EXTREME_BACKWARD = kernel_at(CU_ALONG, b"extreme_backward")
 cdef int INDEX_FORWARD = kernel_at(CU_ALONG, b"index_forward")
 cdef int ARGMAX_FORWARD = kernel_at(CU_ALONG, b"argmax_forward")
 cdef int SCAN_LINES = kernel_at(CU_ALONG, b"scan_lines")
+
+
+cdef int sum_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Axes kept, reduced, back
+    reduction_axes(c, &kept, &reduced, &back)
+    if total_of(&c.x[0].dim) == 0:
+        return fill(gpu, total_of(&c.y.dim), <float>NAN if isinf(mean_scale(c)) else 0, c.y.v)
+    return contract(gpu, &kept, &reduced, mean_scale(c), c.x[0].v, c.y.v, 0)
+
+
+cdef int sum_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Axes kept, reduced, back
+    reduction_axes(c, &kept, &reduced, &back)
+    return spread_mean(gpu, c, &back)
+
+
+op = gpu_op(b"sum", BASE, sum_forward, sum_backward)
+op.assigns = True
+
+op = gpu_op(b"mean", BASE, sum_forward, sum_backward)
+op.assigns = True
 
 
 cdef int max_dim_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -208,7 +197,6 @@ cdef int argmax_straight_through_backward(Gpu* gpu, const Call* c, uint32_t i) n
 
 
 op = gpu_op(b"argmax_straight_through", CU_ALONG, argmax_forward, argmax_straight_through_backward)
-needs_module(op, BASE)
 op.assigns = True
 
 

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from dynet_cy.core.tensor cimport Call, Tensor
+from dynet_cy.core.tensor cimport Call, Dim, Tensor
 from dynet_cy.gpu.driver cimport Gpu, GpuBackward, GpuForward, GpuOp
 
 
@@ -33,7 +33,7 @@ cdef uint64_t* loaded(Gpu* gpu) noexcept nogil
 # Launchers that many ops need: copies and sums over axes.
 
 cdef extern from "dynet_cy/gpu_axes.h" nogil:
-    # derived: structs of Axes, Pointers
+    # derived: structs of Axes, Pointers, Some
     ctypedef struct Axes "dy_axes":
         uint32_t n
         uint64_t size[8]
@@ -41,10 +41,18 @@ cdef extern from "dynet_cy/gpu_axes.h" nogil:
 
     ctypedef struct Pointers "dy_pointers":
         const float* p[256]
+
+    ctypedef struct Some "dy_some":
+        const float* p[32]
+        uint32_t first
+        uint32_t count
+        uint32_t once
+        uint32_t unused
     # end of structs
 
-    # derived: constants of POINTERS
+    # derived: constants of POINTERS, SOME
     int POINTERS "DY_POINTERS"
+    int SOME "DY_SOME"
     # end of constants
     # Begin with `no_axes`, and add axes in the order of their strides, the fastest first.
     # derived: functions of no_axes, add_axis, axes_total
@@ -96,9 +104,9 @@ cdef int contract_list(Gpu* gpu, size_t batch, size_t stride, const Axes* kept, 
                        const float* x, const void* places, int acc) noexcept nogil
 # The gradient of x in y = a x: dx = a dy (+ dx if acc), summed over the batch if x has batch size 1.
 cdef int pass_scaled(Gpu* gpu, const Tensor* dy, float a, const Tensor* dx, int acc) noexcept nogil
-# Launch a kernel that takes some of the arguments of an op, as often as it takes to take all.
-cdef int launch_some(Gpu* gpu, int kernel, const Call* c) noexcept nogil
-# The axes of y with their strides in array 0: `reduced` are those along which x has one element, `kept` the others.
-cdef void split_axes(const Tensor* y, const Tensor* x, Axes* kept, Axes* reduced) noexcept nogil
-# Axes of y with the strides of x in array 0.
-cdef void axes_in(const Tensor* y, const Tensor* x, Axes* axes) noexcept nogil
+# Some of the arguments of a call after the first `before` ones: from number `first` of these on.
+cdef Some some_of(const Call* c, uint32_t before, uint32_t first) noexcept nogil
+# The axes of y with the strides of a, b and y in arrays 0 to 2; a and b may have one element along an axis.
+cdef Axes axes_of(const Dim* y, const Dim* a, const Dim* b) noexcept nogil
+# The same: `reduced` are those along which x has one element, `kept` the others.
+cdef void split_axes(const Dim* y, const Dim* a, const Dim* b, const Dim* x, Axes* kept, Axes* reduced) noexcept nogil

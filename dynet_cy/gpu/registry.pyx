@@ -5,7 +5,7 @@ import importlib
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport axis_of, size_of, total_of
+from dynet_cy.core.tensor cimport axis_of, total_of
 from dynet_cy.gpu.driver cimport (
     MAX_KERNELS, MOST_GPUS, MOST_PARAMETERS, check, enter, kernel_names, launch_each, launch_rows, leave, value_at,
 )
@@ -217,51 +217,42 @@ cdef int pass_scaled(Gpu* gpu, const Tensor* dy, float a, const Tensor* dx, int 
     cdef Axes kept, reduced
     if dx.dim.bd == dy.dim.bd:
         return scaled(gpu, total_of(&dy.dim), a, dy.v, dx.v, acc)
-    split_axes(dy, dx, &kept, &reduced)
+    split_axes(&dy.dim, &dy.dim, &dy.dim, &dx.dim, &kept, &reduced)
     return contract(gpu, &kept, &reduced, a, dy.v, dx.v, acc)
 
 
-# How many arguments a kernel takes if it has one flag for each of them in a 32-bit word: whether it has batch size 1.
-cdef enum:
-    FLAGS = 32
-
-
-cdef int launch_some(Gpu* gpu, int kernel, const Call* c) noexcept nogil:
-    cdef Pointers xs
-    cdef size_t total = total_of(&c.y.dim)
-    cdef uint32_t first = 0, count, once, k
-    memset(&xs, 0, sizeof(xs))
-    while first < c.n:
-        once = 0
-        count = min(c.n - first, <uint32_t>FLAGS)
-        for k in range(count):
-            xs.p[k] = c.x[first + k].v
-            once |= <uint32_t>(c.x[first + k].dim.bd == 1) << k
-        launch_each(gpu, kernel, total, total, size_of(&c.y.dim), value_at(&xs), count, once, first, c.saved, c.y.v)
-        first += count
-    return gpu.error
-
-
-cdef void split_axes(const Tensor* y, const Tensor* x, Axes* kept, Axes* reduced) noexcept nogil:
+cdef Some some_of(const Call* c, uint32_t before, uint32_t first) noexcept nogil:
+    cdef Some xs
     cdef uint32_t k
-    cdef size_t size, stride = 1
+    memset(&xs, 0, sizeof(xs))
+    xs.first = first
+    xs.count = min(c.n - before - first, <uint32_t>SOME)
+    for k in range(xs.count):
+        xs.p[k] = c.x[before + first + k].v
+        xs.once |= <uint32_t>(c.x[before + first + k].dim.bd == 1) << k
+    return xs
+
+
+cdef Axes axes_of(const Dim* y, const Dim* a, const Dim* b) noexcept nogil:
+    cdef Axes all, none
+    split_axes(y, a, b, y, &all, &none)
+    return all
+
+
+cdef inline size_t size_along(const Dim* x, uint32_t k, uint32_t batch) noexcept nogil:
+    """The size of axis k, or of the batch."""
+    return axis_of(x, k) if k < batch else x.bd
+
+
+cdef void split_axes(const Dim* y, const Dim* a, const Dim* b, const Dim* x, Axes* kept, Axes* reduced) noexcept nogil:
+    cdef uint32_t k
+    cdef size_t of_a, of_b, size, stride_a = 1, stride_b = 1, stride = 1
     no_axes(kept)
     no_axes(reduced)
-    for k in range(y.dim.nd + 1):
-        size = y.dim.d[k] if k < y.dim.nd else y.dim.bd
-        if (axis_of(&x.dim, k) if k < y.dim.nd else x.dim.bd) == 1:
-            add_axis(reduced, size, stride, 0, 0)
-        else:
-            add_axis(kept, size, stride, 0, 0)
+    for k in range(y.nd + 1):
+        of_a, of_b, size = size_along(a, k, y.nd), size_along(b, k, y.nd), size_along(y, k, y.nd)
+        add_axis(reduced if size_along(x, k, y.nd) == 1 else kept, size, 0 if of_a == 1 else stride_a,
+                 0 if of_b == 1 else stride_b, stride)
+        stride_a *= of_a
+        stride_b *= of_b
         stride *= size
-
-
-cdef void axes_in(const Tensor* y, const Tensor* x, Axes* axes) noexcept nogil:
-    cdef uint32_t k
-    cdef size_t size, own, stride = 1
-    no_axes(axes)
-    for k in range(y.dim.nd + 1):
-        size = y.dim.d[k] if k < y.dim.nd else y.dim.bd
-        own = axis_of(&x.dim, k) if k < y.dim.nd else x.dim.bd
-        add_axis(axes, size, 0 if own == 1 else stride, 0, 0)
-        stride *= own

@@ -4,7 +4,6 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, Tensor
 from dynet_cy.gpu.driver cimport Gpu
-from dynet_cy.ops.loops cimport Split
 
 
 cdef int CU_POSITIONS                   # the module of kernels
@@ -16,5 +15,3 @@ cdef enum:
 # place of others.
 cdef int find_positions(Gpu* gpu, const Call* c, const Tensor* indices, size_t length, uint32_t none,
                         uint32_t* items) noexcept nogil
-# The same, as places in a tensor, given by `s`, of the elements that the indices name along its middle axis.
-cdef int find_places(Gpu* gpu, const Call* c, const Tensor* indices, const Split* s, uint32_t* items) noexcept nogil

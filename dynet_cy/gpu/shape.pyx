@@ -11,14 +11,11 @@ from dynet_cy.gpu.driver cimport (
 )
 from dynet_cy.gpu.lazy cimport read_rows
 from dynet_cy.gpu.registry cimport (
-    BASE, Axes, add_axis, contract, expand, gpu_op, kernel_at, module_at, needs_module, no_axes, number_of, scaled,
-    strided,
+    Axes, add_axis, contract, expand, gpu_op, kernel_at, module_at, needs_module, no_axes, number_of, scaled, strided,
 )
 from dynet_cy.memory.storage cimport Param, note_gradient, touch
 from dynet_cy.ops.loops cimport Split, split_at
 from dynet_cy.ops.index cimport LISTED, OWN_POSITIONS, Places, has_positions, places_of, places_total
-from dynet_cy.ops.registry cimport ASSIGNS
-from dynet_cy.ops.shape cimport is_along_last_axis
 
 from dynet_cy.ops.index import ways
 
@@ -80,7 +77,7 @@ cdef int SELECT_READ_BACK = kernel_at(CU_SELECT, b"select_read_back")
 
 # ---- reshape, nobackprop, flip_gradient, scale_gradient: y has the elements of x --------
 
-cdef int copy_forward(Gpu* gpu, const Call* c) noexcept nogil:
+cdef int copy_elements(Gpu* gpu, const Call* c) noexcept nogil:
     """y has the elements of x in the same order, repeated if several nodes share x."""
     cdef size_t n = total_of(&c.x[0].dim), total = total_of(&c.y.dim)
     cdef Axes axes
@@ -90,7 +87,7 @@ cdef int copy_forward(Gpu* gpu, const Call* c) noexcept nogil:
     return expand(gpu, &axes, 1, c.x[0].v, c.y.v, 0)
 
 
-cdef int pass_scaled(Gpu* gpu, const Call* c, float scale) noexcept nogil:
+cdef int pass_elements(Gpu* gpu, const Call* c, float scale) noexcept nogil:
     cdef size_t n = total_of(&c.dx.dim), total = total_of(&c.y.dim)
     cdef Axes kept, reduced
     if total == n or total == 0:
@@ -100,30 +97,8 @@ cdef int pass_scaled(Gpu* gpu, const Call* c, float scale) noexcept nogil:
     return contract(gpu, &kept, &reduced, scale, c.dy.v, c.dx.v, c.accumulate)
 
 
-cdef int copy_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return pass_scaled(gpu, c, 1)
-
-
-cdef int flip_gradient_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return pass_scaled(gpu, c, -1)
-
-
-cdef int scale_gradient_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return pass_scaled(gpu, c, c.attrs[0].f)
-
-
 cdef bint always(const Dim* y, const Attr* attrs) noexcept nogil:
     return True
-
-
-op = gpu_op(b"reshape", BASE, copy_forward, copy_backward, ASSIGNS)
-op.laid = always
-
-op = gpu_op(b"nobackprop", BASE, copy_forward, NULL)
-
-gpu_op(b"flip_gradient", BASE, copy_forward, flip_gradient_backward, ASSIGNS)
-
-gpu_op(b"scale_gradient", BASE, copy_forward, scale_gradient_backward, ASSIGNS)
 
 
 # ---- transpose: octal digit i of attribute 0 is the axis of x that is axis i of y -------
@@ -145,12 +120,10 @@ cdef int transposed(Gpu* gpu, const Axes* axes, size_t count, const float* x, si
     return expand(gpu, &all, 1, x, y, acc)
 
 
-cdef int transpose_forward(Gpu* gpu, const Call* c) noexcept nogil:
+cdef int turn(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Places p
     cdef uint32_t k
     cdef Axes axes
-    if total_of(&c.y.dim) == 0:
-        return 0
     places_of(gpu.op, c, 0, &p)
     no_axes(&axes)
     for k in range(p.n):
@@ -158,13 +131,11 @@ cdef int transpose_forward(Gpu* gpu, const Call* c) noexcept nogil:
     return transposed(gpu, &axes, c.y.dim.bd, c.x[0].v, c.x[0].bstride, c.y.v, 0)
 
 
-cdef int transpose_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+cdef int turn_back(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Places p
     cdef size_t stride = 1, step
     cdef uint32_t k
     cdef Axes axes, batch
-    if total_of(&c.y.dim) == 0:
-        return 0
     places_of(gpu.op, c, 0, &p)
     no_axes(&axes)
     for _ in range(p.n):                            # the axes in the order of x, with their strides in y
@@ -187,11 +158,6 @@ cdef bint is_one_line(const Dim* y, const Attr* attrs) noexcept nogil:
     for k in range(y.nd):
         lines += y.d[k] != 1
     return lines <= 1
-
-
-op = gpu_op(b"transpose", CU_SHAPE, transpose_forward, transpose_backward, ASSIGNS)
-op.laid = is_one_line
-needs_module(op, BASE)
 
 
 # ---- concatenate, concatenate_to_batch: arguments side by side -----------------------------
@@ -225,41 +191,6 @@ cdef int lay_parts(Gpu* gpu, const Call* c) noexcept nogil:
     return gpu.error
 
 
-cdef int concatenate_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return read_back(gpu, c, i, c.items)
-
-
-op = gpu_op(b"concatenate", CU_SHAPE, lay_parts, concatenate_backward, ASSIGNS)
-op.lists = True
-op.laid = is_along_last_axis
-needs_module(op, CU_SELECT)
-
-
-cdef int concatenate_to_batch_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return scaled(gpu, total_of(&c.dx.dim), 1, c.dy.v + c.before * size_of(&c.dx.dim), c.dx.v, c.accumulate)
-
-
-op = gpu_op(b"concatenate_to_batch", CU_SHAPE, lay_parts, concatenate_to_batch_backward, ASSIGNS)
-needs_module(op, BASE)
-
-
-# ---- fold_rows: sums of n consecutive rows.  Attributes: n ---------------------------------------
-
-cdef int fold_rows_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t n = c.attrs[0].u, size = size_of(&c.y.dim)
-    cdef Axes kept = strided(size, n, c.y.dim.bd, c.x[0].bstride), reduced = strided(n, 1)
-    return contract(gpu, &kept, &reduced, 1, c.x[0].v, c.y.v, 0)
-
-
-cdef int fold_rows_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = c.attrs[0].u, size = size_of(&c.y.dim), uses = c.y.dim.bd // c.dx.dim.bd
-    cdef Axes kept = strided(n, 0, size, 1, c.dx.dim.bd, size), reduced = strided(uses, size)
-    return contract(gpu, &kept, &reduced, 1, c.dy.v, c.dx.v, c.accumulate)
-
-
-gpu_op(b"fold_rows", BASE, fold_rows_forward, fold_rows_backward, ASSIGNS)
-
-
 # ==== inputs ======================================================================================
 #
 # Leaves: rows of tables.  Inputs and parameters have nothing to compute.
@@ -275,12 +206,6 @@ cdef enum:
     PART = 256                  # MOST of the kernel
 
 
-# y_b = factor table[items_b], rows of n numbers.
-cdef int gather_rows(Gpu* gpu, size_t rows, size_t n, float factor, const float* table, const uint32_t* items,
-                     float* y) noexcept nogil:
-    return launch_each(gpu, LOOKUP_FORWARD, rows * n, rows, n, factor, table, items, y) if rows * n else 0
-
-
 # table[items_b] += dy_b.
 cdef int add_rows(Gpu* gpu, size_t rows, size_t n, const uint32_t* items, const float* dy, float* table) noexcept nogil:
     if rows * n == 0:
@@ -290,11 +215,18 @@ cdef int add_rows(Gpu* gpu, size_t rows, size_t n, const uint32_t* items, const 
     return launch_rows(gpu, LOOKUP_BACKWARD, rows, n, rows, n, items, dy, table)
 
 
-cdef int lookup_forward(Gpu* gpu, const Call* c) noexcept nogil:
+# y_b = row items_b of the table of a call.
+cdef int read_table(Gpu* gpu, const Call* c, size_t rows, const uint32_t* items) noexcept nogil:
     cdef Param* p = <Param*>c.object
+    cdef size_t n = size_of(&p.dim)
     if p.lazy != NULL and p.lazy.n:
-        return read_rows(gpu, p, c.y.dim.bd, c.items, 0, c.y.v)
-    return gather_rows(gpu, c.y.dim.bd, size_of(&p.dim), 1, p.device_value, c.items, c.y.v)
+        return read_rows(gpu, p, rows, items, 0, c.y.v)
+    return launch_each(gpu, LOOKUP_FORWARD, rows * n, rows, n, p.device_value, items, c.y.v)
+
+
+cdef int add_to_table(Gpu* gpu, const Call* c, size_t rows, const uint32_t* items) noexcept nogil:
+    cdef Param* p = <Param*>c.object
+    return add_rows(gpu, rows, size_of(&p.dim), items, c.dy.v, p.device_grad)
 
 
 cdef void lookup_note(const Call* c, const uint32_t* items) noexcept nogil:
@@ -303,27 +235,6 @@ cdef void lookup_note(const Call* c, const uint32_t* items) noexcept nogil:
     cdef uint32_t b
     for b in range(c.y.dim.bd):
         touch(p, items[b])
-
-
-cdef int lookup_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Param* p = <Param*>c.object
-    return add_rows(gpu, c.y.dim.bd, size_of(&p.dim), c.items, c.dy.v, p.device_grad)
-
-
-op = gpu_op(b"lookup", CU_LOOKUP, lookup_forward, lookup_backward)
-op.note = lookup_note
-
-
-# ---- rows whose numbers are values of the graph: forward saves them as items -------------------
-
-cdef int lookup_at_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Param* p = <Param*>c.object
-    cdef size_t rows = total_of(&c.x[0].dim)
-    cdef uint32_t* items = <uint32_t*>c.saved
-    find_positions(gpu, c, &c.x[0], p.rows, <uint32_t>NO_ROW, items)
-    if p.lazy != NULL and p.lazy.n:
-        return read_rows(gpu, p, rows, items, 0, c.y.v)
-    return gather_rows(gpu, rows, size_of(&p.dim), 1, p.device_value, items, c.y.v)
 
 
 cdef void lookup_at_note(const Call* c, const uint32_t* items) noexcept nogil:
@@ -343,18 +254,6 @@ cdef void lookup_at_note(const Call* c, const uint32_t* items) noexcept nogil:
             touch(p, rows[k])
     free(rows)
     set_error(gpu, leave(gpu))                      # the pass reports it
-
-
-cdef int lookup_at_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Param* p = <Param*>c.object
-    if i < c.n:                                     # none flows to an index
-        return 0
-    return add_rows(gpu, total_of(&c.x[0].dim), size_of(&p.dim), <const uint32_t*>c.saved, c.dy.v, p.device_grad)
-
-
-op = gpu_op(b"lookup_at", CU_LOOKUP, lookup_at_forward, lookup_at_backward)
-needs_module(op, CU_POSITIONS)
-op.note = lookup_at_note
 
 
 # ==== select ======================================================================================
@@ -487,7 +386,42 @@ cdef size_t two_lists(const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     return 4 * s.pre * s.post * s.len * c.y.dim.bd if s.len > TILE else 0
 
-# derived: launches of order, positions
+# derived: launches of lookup, order, positions, shape
+from dynet_cy.gpu.registry cimport BASE
+from dynet_cy.gpu.shape cimport CU_POSITIONS, NO_ROW
+from dynet_cy.ops.shape cimport is_along_last_axis
+
+
+cdef int lookup_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return read_table(gpu, c, c.y.dim.bd, c.items)
+
+
+cdef int lookup_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return add_to_table(gpu, c, c.y.dim.bd, c.items)
+
+
+op = gpu_op(b"lookup", BASE, lookup_forward, lookup_backward)
+needs_module(op, CU_LOOKUP)
+op.note = lookup_note
+
+
+cdef int lookup_at_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t rows = total_of(&c.x[0].dim)
+    find_positions(gpu, c, &c.x[0], (<Param*>c.object).rows, <uint32_t>NO_ROW, <uint32_t*>c.saved)
+    return read_table(gpu, c, rows, <const uint32_t*>c.saved)
+
+
+cdef int lookup_at_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t rows = total_of(&c.x[0].dim)
+    if i < c.n:
+        return 0
+    return add_to_table(gpu, c, rows, <const uint32_t*>c.saved)
+
+
+op = gpu_op(b"lookup_at", BASE, lookup_at_forward, lookup_at_backward)
+needs_module(op, CU_LOOKUP)
+needs_module(op, CU_POSITIONS)
+op.note = lookup_at_note
 
 cdef int SORT_BACKWARD = kernel_at(CU_ORDER, b"sort_backward")
 cdef int CONTINUATIONS_OF_LINES = kernel_at(CU_ORDER, b"continuations_of_lines")
@@ -522,7 +456,8 @@ cdef int argsort_forward(Gpu* gpu, const Call* c) noexcept nogil:
     return order(gpu, c, NULL)
 
 
-op = gpu_op(b"argsort", CU_ORDER, argsort_forward, NULL)
+op = gpu_op(b"argsort", BASE, argsort_forward, NULL)
+needs_module(op, CU_ORDER)
 op.work = sort_work
 
 
@@ -609,4 +544,99 @@ cdef int one_hot_at_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 
 op = gpu_op(b"one_hot_at", CU_POSITIONS, one_hot_at_forward, NULL)
+
+
+cdef int reshape_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return copy_elements(gpu, c)
+
+
+cdef int reshape_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return pass_elements(gpu, c, 1)
+
+
+op = gpu_op(b"reshape", BASE, reshape_forward, reshape_backward)
+op.laid = always
+op.assigns = True
+
+
+cdef int flip_gradient_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return pass_elements(gpu, c, -1)
+
+
+op = gpu_op(b"flip_gradient", BASE, reshape_forward, flip_gradient_backward)
+op.laid = NULL
+op.assigns = True
+
+
+cdef int scale_gradient_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return pass_elements(gpu, c, c.attrs[0].f)
+
+
+op = gpu_op(b"scale_gradient", BASE, reshape_forward, scale_gradient_backward)
+op.laid = NULL
+op.assigns = True
+
+
+op = gpu_op(b"nobackprop", BASE, reshape_forward, NULL)
+
+
+cdef int fold_rows_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = c.attrs[0].u, size = size_of(&c.y.dim)
+    cdef Axes kept = strided(size, n, c.y.dim.bd, c.x[0].bstride)
+    cdef Axes reduced = strided(n, 1)
+    return contract(gpu, &kept, &reduced, 1, c.x[0].v, c.y.v, 0)
+
+
+cdef int fold_rows_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t elements = c.dx.dim.bd, uses = c.y.dim.bd // c.dx.dim.bd, n = c.attrs[0].u, size = size_of(&c.y.dim)
+    cdef Axes kept = strided(n, 0, size, 1, elements, size)
+    cdef Axes reduced = strided(uses, size)
+    return contract(gpu, &kept, &reduced, 1, c.dy.v, c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"fold_rows", BASE, fold_rows_forward, fold_rows_backward)
+op.assigns = True
+
+
+cdef int concatenate_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return lay_parts(gpu, c)
+
+
+cdef int concatenate_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return read_back(gpu, c, i, c.items)
+
+
+op = gpu_op(b"concatenate", BASE, concatenate_forward, concatenate_backward)
+needs_module(op, CU_SHAPE)
+needs_module(op, CU_SELECT)
+op.lists = True
+op.laid = is_along_last_axis
+op.assigns = True
+
+
+cdef int concatenate_to_batch_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return scaled(gpu, total_of(&c.dx.dim), 1, c.dy.v + c.before * size_of(&c.dx.dim), c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"concatenate_to_batch", BASE, concatenate_forward, concatenate_to_batch_backward)
+needs_module(op, CU_SHAPE)
+op.assigns = True
+
+
+cdef int transpose_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    if total_of(&c.y.dim) == 0:
+        return 0
+    return turn(gpu, c)
+
+
+cdef int transpose_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    if total_of(&c.y.dim) == 0:
+        return 0
+    return turn_back(gpu, c)
+
+
+op = gpu_op(b"transpose", BASE, transpose_forward, transpose_backward)
+needs_module(op, CU_SHAPE)
+op.laid = is_one_line
+op.assigns = True
 # end of launches

@@ -4,38 +4,8 @@ from libc.stddef cimport size_t
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport Call, axis_of, cols_of, rows_of, size_of, total_of
-from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill, launch_each, launch_rows, value_at
-from dynet_cy.gpu.registry cimport gpu_op, kernel_at, launch_some, module_at, needs_module
+from dynet_cy.core.tensor cimport Call, axis_of, cols_of, rows_of
 from dynet_cy.ops.attention cimport ATTENTION_RATE, ATTENTION_SCALE, heads_in, keys_after, keys_before, place_of_first
-from dynet_cy.ops.registry cimport ASSIGNS
-
-cdef GpuOp* op
-
-
-# ==== softmax =====================================================================================
-#
-# Softmax, related functions and their losses.
-
-cdef int CU_SOFTMAX = module_at(b"softmax")
-
-
-# ---- logsumexp: elementwise over several arguments -----------------------------------------
-
-cdef int LOGSUMEXP_OF_LIST_FORWARD = kernel_at(CU_SOFTMAX, b"logsumexp_of_list_forward")
-cdef int LOGSUMEXP_OF_LIST_BACKWARD = kernel_at(CU_SOFTMAX, b"logsumexp_of_list_backward")
-
-
-cdef int logsumexp_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return launch_some(gpu, LOGSUMEXP_OF_LIST_FORWARD, c)
-
-
-cdef int logsumexp_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t total = total_of(&c.y.dim), n = total_of(&c.dx.dim)
-    return launch_each(gpu, LOGSUMEXP_OF_LIST_BACKWARD, n, total, n, c.x[i].v, c.saved, c.dy.v, c.dx.v, c.accumulate)
-
-
-gpu_op(b"logsumexp", CU_SOFTMAX, logsumexp_forward, logsumexp_backward, ASSIGNS)
 
 
 # ==== attention ===================================================================================
@@ -121,10 +91,15 @@ cdef Attention attention_backward_of(const Call* c) noexcept nogil:
 
 
 # derived: launches of softmax, constrained, losses, crf, attention
-from dynet_cy.gpu.driver cimport refused_of
+from dynet_cy.core.tensor cimport size_of, total_of
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill, launch_each, launch_rows, refused_of, value_at
+from dynet_cy.gpu.registry cimport SOME, Some, gpu_op, kernel_at, module_at, needs_module, some_of
 from dynet_cy.gpu.shape cimport CU_POSITIONS, find_positions
 from dynet_cy.ops.loops cimport Split, split_at
 
+cdef GpuOp* op
+
+cdef int CU_SOFTMAX = module_at(b"softmax")
 cdef int PICKNEGLOGSOFTMAX_FORWARD = kernel_at(CU_SOFTMAX, b"pickneglogsoftmax_forward")
 cdef int PICKNEGLOGSOFTMAX_BACKWARD = kernel_at(CU_SOFTMAX, b"pickneglogsoftmax_backward")
 cdef int SOFTMAX_FORWARD = kernel_at(CU_SOFTMAX, b"softmax_forward")
@@ -137,6 +112,8 @@ cdef int SPARSEMAX_FORWARD = kernel_at(CU_SOFTMAX, b"sparsemax_forward")
 cdef int SPARSEMAX_BACKWARD = kernel_at(CU_SOFTMAX, b"sparsemax_backward")
 cdef int RESTRICTED_FORWARD = kernel_at(CU_SOFTMAX, b"restricted_forward")
 cdef int RESTRICTED_BACKWARD = kernel_at(CU_SOFTMAX, b"restricted_backward")
+cdef int LOGSUMEXP_OF_LIST_FORWARD = kernel_at(CU_SOFTMAX, b"logsumexp_of_list_forward")
+cdef int LOGSUMEXP_OF_LIST_BACKWARD = kernel_at(CU_SOFTMAX, b"logsumexp_of_list_backward")
 cdef int HINGE_FORWARD = kernel_at(CU_SOFTMAX, b"hinge_forward")
 cdef int HINGE_BACKWARD = kernel_at(CU_SOFTMAX, b"hinge_backward")
 
@@ -285,6 +262,26 @@ cdef int restricted_log_softmax_backward(Gpu* gpu, const Call* c, uint32_t i) no
 
 
 op = gpu_op(b"restricted_log_softmax", CU_SOFTMAX, restricted_log_softmax_forward, restricted_log_softmax_backward)
+
+
+cdef int logsumexp_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t total = total_of(&c.y.dim), n = size_of(&c.y.dim)
+    cdef uint32_t first = 0
+    cdef Some some
+    while first == 0 or first < c.n - 0:
+        some = some_of(c, 0, first)
+        launch_each(gpu, LOGSUMEXP_OF_LIST_FORWARD, total, total, n, value_at(&some), c.saved, c.y.v)
+        first += SOME
+    return gpu.error
+
+
+cdef int logsumexp_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t total = total_of(&c.y.dim), n = total_of(&c.dx.dim)
+    return launch_each(gpu, LOGSUMEXP_OF_LIST_BACKWARD, n, total, n, c.x[i].v, c.saved, c.dy.v, c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"logsumexp", CU_SOFTMAX, logsumexp_forward, logsumexp_backward)
+op.assigns = True
 
 
 cdef int hinge_forward(Gpu* gpu, const Call* c) noexcept nogil:

@@ -9,13 +9,11 @@ from libc.string cimport memset
 from dynet_cy.core.mutex cimport pthread_mutex_trylock
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.gpu.driver cimport (
-    MOST_GPUS, Address, DeviceArena, Gpu, enter, fetch_bytes, gpu_at, launch, leave, pthread_mutex_lock,
-    pthread_mutex_unlock, raise_error, value_at, wait, wait_for,
+    Address, Gpu, enter, fetch_bytes, gpu_at, launch, leave_or_raise, pthread_mutex_lock, pthread_mutex_unlock,
+    value_at, wait, wait_for,
 )
 from dynet_cy.gpu.lazy cimport begin_lazy, catch_up_rows, defer_update
-from dynet_cy.gpu.memory cimport (
-    MOST_COMING, Clip, Clipping, Range, extend_arena, open_arena, out_of_device_memory, send_ranges,
-)
+from dynet_cy.gpu.memory cimport MOST_COMING, Clip, Clipping, Range, send_ranges, working_memory
 from dynet_cy.gpu.registry cimport kernel_at, load, loaded, module_at
 from dynet_cy.kernels.lazy_rows cimport all_current
 from dynet_cy.memory.bridge cimport memory_of
@@ -110,9 +108,10 @@ cdef struct Table:
     size_t longest
     size_t most                                 # how long a segment may become; 0: as long as there are neighbours
 
-# The memory for tables on each device.
-cdef DeviceArena[MOST_GPUS] arenas
-memset(arenas, 0, sizeof(arenas))
+# Blocks along a segment, and rows of blocks for different segments; 0 if there are none.
+cdef struct Grid:
+    unsigned wide
+    unsigned high
 
 
 cdef int add_segment(Table* t, size_t at, size_t n) except -1:
@@ -163,14 +162,18 @@ cdef int add_gradient(Table* t, const Param* p) except -1:
     return add_rows(t, p) if p.rows else add_whole(t, p)
 
 
-cdef void grid_of(const Gpu* gpu, const Table* t, unsigned* wide, unsigned* high) noexcept nogil:
-    """The grid: blocks along a segment, and rows of blocks for different segments; 0 if the table is empty."""
+cdef Grid grid_over(const Gpu* gpu, size_t count, size_t longest) noexcept nogil:
+    """The grid for so many segments."""
     cdef size_t most = <size_t>16 * gpu.multiprocessors
-    wide[0] = high[0] = 0
-    if t.n == 0:
-        return
-    high[0] = <unsigned>min(<size_t>t.n, most)
-    wide[0] = <unsigned>min((t.longest + 255) // 256, max(most // high[0], <size_t>1))
+    cdef Grid grid = Grid(0, 0)
+    if count:
+        grid.high = <unsigned>min(count, most)
+        grid.wide = <unsigned>min((longest + 255) // 256, max(most // grid.high, <size_t>1))
+    return grid
+
+
+cdef inline Grid grid_of(const Gpu* gpu, const Table* t) noexcept nogil:
+    return grid_over(gpu, t.n, t.longest)
 
 
 cdef void lock(Param* p) noexcept:
@@ -180,20 +183,11 @@ cdef void lock(Param* p) noexcept:
             pthread_mutex_lock(&p.lock)
 
 
-cdef int ready(Gpu* gpu, size_t n) except -1:
-    """Load the kernels and allocate n bytes on the device for tables."""
-    cdef DeviceArena* a = &arenas[gpu.number]
-    cdef int error
+cdef Address ready(Gpu* gpu, size_t n, str what="an update") except 0:
+    """Load the kernels and allocate n bytes on the device for tables; returns their address."""
     if not loaded(gpu)[0] >> CU_OPTIM & 1:
         load(gpu, <uint64_t>1 << CU_OPTIM)
-    if a.base == 0:
-        open_arena(gpu, a)
-    enter(gpu)
-    error = extend_arena(a, n)
-    leave(gpu)
-    if error:
-        out_of_device_memory(gpu, error, n, "an update")
-    return 0
+    return working_memory(gpu, n, what)
 
 
 def prepare(list stored not None: list[Expression], uint32_t n_groups):
@@ -229,10 +223,10 @@ def squared_norm(list stored not None: list[Expression]) -> float:
     cdef double* sums = NULL
     cdef double total = 0
     cdef float* grads
-    cdef unsigned wide = 0, high = 0, i
+    cdef Grid grid
+    cdef unsigned i
     cdef size_t bytes
     cdef Range r
-    cdef int error
     memset(&t, 0, sizeof(Table))
     try:
         for x in stored:
@@ -247,26 +241,21 @@ def squared_norm(list stored not None: list[Expression]) -> float:
         gpu = gpu_at(x.p.device - 1)
         wait_for(gpu)
         grads = x.storage.grads.device_base()
-        grid_of(gpu, &t, &wide, &high)
+        grid = grid_of(gpu, &t)
         bytes = t.n * sizeof(Segment)
-        ready(gpu, bytes + wide * high * sizeof(double))
-        sums = <double*>malloc(wide * high * sizeof(double))
+        base = ready(gpu, bytes + grid.wide * grid.high * sizeof(double))
+        sums = <double*>malloc(grid.wide * grid.high * sizeof(double))
         if sums == NULL:
             raise MemoryError("the norm of gradients")
-        base = arenas[gpu.number].base
-        r.device_ptr = base
-        r.host_ptr = t.segments
-        r.n = bytes
+        r = Range(base, t.segments, bytes)
         with nogil:
             if not enter(gpu) and not send_ranges(gpu, &r, 1):
-                launch(gpu, SQUARES, wide, high, 256, 0, <void*><uintptr_t>base, t.n, grads,
+                launch(gpu, SQUARES, grid.wide, grid.high, 256, 0, <void*><uintptr_t>base, t.n, grads,
                        <void*><uintptr_t>(base + bytes))
-                fetch_bytes(gpu, sums, base + bytes, wide * high * sizeof(double))
+                fetch_bytes(gpu, sums, base + bytes, grid.wide * grid.high * sizeof(double))
                 wait(gpu)
-            error = leave(gpu)
-        if error:
-            raise_error(gpu, error)
-        for i in range(wide * high):
+            leave_or_raise(gpu)
+        for i in range(grid.wide * grid.high):
             total += sums[i]
         return total
     finally:
@@ -444,7 +433,7 @@ def update(Plan plan not None, Clipping clipping: Clipping | None, list rates: l
 
 cdef int lay_out(Work* w, Gpu* gpu, uint32_t n_groups, bint clips) except -1:
     """Give the tables of an update, and what the device computes for it, places in the memory of the device."""
-    cdef unsigned wide = 0, high = 0
+    cdef Grid grid
     cdef LazyTable* one
     cdef Address base
     cdef uint32_t g
@@ -452,10 +441,10 @@ cdef int lay_out(Work* w, Gpu* gpu, uint32_t n_groups, bint clips) except -1:
         add_range(w, w.limits, n_groups * sizeof(Group))
         add_range(w, w.rates, n_groups * w.n_rates * sizeof(Rates))
         for g in range(n_groups):
-            grid_of(gpu, &w.parts[g].normed, &wide, &high)
+            grid = grid_of(gpu, &w.parts[g].normed)
             w.limits[g].first_sum = w.n_sums
-            w.limits[g].sums = wide * high
-            w.n_sums += wide * high
+            w.limits[g].sums = grid.wide * grid.high
+            w.n_sums += grid.wide * grid.high
     for g in range(w.n_lazy):
         one = &w.lazy[g]
         one.rows = w.ranges + w.n_ranges
@@ -463,8 +452,7 @@ cdef int lay_out(Work* w, Gpu* gpu, uint32_t n_groups, bint clips) except -1:
     w.chosen = w.bytes
     w.totals = w.chosen + (n_groups * sizeof(Chosen) + 15) // 16 * 16
     w.sums = w.totals + n_groups * sizeof(double)
-    ready(gpu, w.sums + w.n_sums * sizeof(double))
-    base = arenas[gpu.number].base
+    base = ready(gpu, w.sums + w.n_sums * sizeof(double))
     for g in range(w.n_ranges):
         w.ranges[g].device_ptr += base
     w.chosen += base
@@ -485,7 +473,7 @@ cdef int run_on_device(Plan plan, Work* w, Storage storage, Clipping clipping) e
     cdef LazyTable* one
     cdef Limits limit
     cdef void* clip = <void*><uintptr_t>clipping.device_ptr if clipping is not None else NULL
-    cdef int k, error
+    cdef int k
     lay_out(w, gpu, n_groups, clip != NULL)
     for k in range(3):
         s[k] = NULL
@@ -515,9 +503,7 @@ cdef int run_on_device(Plan plan, Work* w, Storage storage, Clipping clipping) e
                     defer_update(gpu, one.p, &w.parts[one.group].h, chosen_of(w, one.group, clip), clip)
             if clip != NULL:
                 fetch_bytes(gpu, clipping.host_ptr, clipping.device_ptr, sizeof(Clip))
-        error = leave(gpu)
-    if error:
-        raise_error(gpu, error)
+        leave_or_raise(gpu)
     return 0
 
 
@@ -528,12 +514,12 @@ cdef void* chosen_of(const Work* w, uint32_t g, const void* clip) noexcept nogil
 
 cdef void clip_groups(Gpu* gpu, const Work* w, const Limits* limit, float* grads, void* clip) noexcept nogil:
     """Compute norms, and the factor and rates of each group."""
-    cdef unsigned wide = 0, high = 0
+    cdef Grid grid
     cdef uint32_t g
     for g in range(limit.groups):
         if w.parts[g].normed.n:
-            grid_of(gpu, &w.parts[g].normed, &wide, &high)
-            launch(gpu, SQUARES, wide, high, 256, 0, <void*><uintptr_t>w.ranges[4 * g + 3].device_ptr,
+            grid = grid_of(gpu, &w.parts[g].normed)
+            launch(gpu, SQUARES, grid.wide, grid.high, 256, 0, <void*><uintptr_t>w.ranges[4 * g + 3].device_ptr,
                    w.parts[g].normed.n, grads, <void*><uintptr_t>(w.sums + w.limits[g].first_sum * sizeof(double)))
     launch(gpu, CLIP_GROUPS, 1, 1, 256, 0, <void*><uintptr_t>w.sums,
            <void*><uintptr_t>w.ranges[4 * limit.groups].device_ptr,
@@ -562,30 +548,29 @@ cdef void run_part(Gpu* gpu, const GroupPart* part, const Range* r, int rule, fl
     """
     cdef const Table* tables = <const Table*>part
     cdef Hyper h = part.h
-    cdef unsigned wide = 0, high = 0
+    cdef Grid grid
     cdef int k
     decay(gpu, part, r, part.h.decoupled, values, chosen, clip)
     for k in range(2):
         if tables[k].n:
             if k == 1:
                 h.decoupled = h.decay = 0       # `rest` contains the whole tables, and decays them
-            grid_of(gpu, &tables[k], &wide, &high)
-            launch(gpu, RULES[rule], wide, high, 256, 0, <void*><uintptr_t>r[k].device_ptr, tables[k].n, value_at(&h),
-                   values, grads, s[0], s[1], s[2], chosen, clip)
+            grid = grid_of(gpu, &tables[k])
+            launch(gpu, RULES[rule], grid.wide, grid.high, 256, 0, <void*><uintptr_t>r[k].device_ptr, tables[k].n,
+                   value_at(&h), values, grads, s[0], s[1], s[2], chosen, clip)
     decay(gpu, part, r, part.h.decay, values, NULL, clip)
     if skips and part.normed.n:
-        grid_of(gpu, &part.normed, &wide, &high)
-        launch(gpu, DROP, wide, high, 256, 0, <void*><uintptr_t>r[3].device_ptr, part.normed.n, grads, clip)
+        grid = grid_of(gpu, &part.normed)
+        launch(gpu, DROP, grid.wide, grid.high, 256, 0, <void*><uintptr_t>r[3].device_ptr, part.normed.n, grads, clip)
 
 
 cdef void decay(Gpu* gpu, const GroupPart* part, const Range* r, float share, float* values, void* chosen,
                 void* clip) noexcept nogil:
     """Reduce values by a share.  If `share` is not 0 and `chosen` is not NULL, the share in `chosen` is used."""
-    cdef unsigned wide = 0, high = 0
+    cdef Grid grid = grid_of(gpu, &part.rest)
     if share != 0 and part.rest.n:
-        grid_of(gpu, &part.rest, &wide, &high)
-        launch(gpu, DECAY_VALUES, wide, high, 256, 0, <void*><uintptr_t>r[2].device_ptr, part.rest.n, share, values,
-               chosen, clip)
+        launch(gpu, DECAY_VALUES, grid.wide, grid.high, 256, 0, <void*><uintptr_t>r[2].device_ptr, part.rest.n, share,
+               values, chosen, clip)
 
 
 def axpby(
@@ -604,8 +589,7 @@ def axpby(
     cdef _Stored x
     cdef Gpu* gpu
     cdef Range r
-    cdef int error
-    cdef unsigned wide = 0, high = 0
+    cdef Grid grid
     cdef float* read_from = source.device_base()
     cdef float* write_to = target.device_base()
     cdef void* clip = <void*><uintptr_t>clipping.device_ptr if clipping is not None else NULL
@@ -620,18 +604,13 @@ def axpby(
             add_whole(&t, x.p)
         if t.n == 0:                            # all parameters are empty
             return
-        grid_of(gpu, &t, &wide, &high)
-        r.n = t.n * sizeof(Segment)
-        r.host_ptr = t.segments
-        ready(gpu, r.n)
-        r.device_ptr = arenas[gpu.number].base
+        grid = grid_of(gpu, &t)
+        r = Range(ready(gpu, t.n * sizeof(Segment)), t.segments, t.n * sizeof(Segment))
         with nogil:
             if not enter(gpu) and not send_ranges(gpu, &r, 1):
-                launch(gpu, AXPBY, wide, high, 256, 0, <void*><uintptr_t>r.device_ptr, t.n, a, b, read_from,
+                launch(gpu, AXPBY, grid.wide, grid.high, 256, 0, <void*><uintptr_t>r.device_ptr, t.n, a, b, read_from,
                        write_to, clip)
-            error = leave(gpu)
-        if error:
-            raise_error(gpu, error)
+            leave_or_raise(gpu)
     finally:
         free(t.segments)
 
@@ -651,11 +630,6 @@ cdef extern from "dynet_cy/gpu_update.h" nogil:
 
 cdef int GATHER = kernel_at(CU_OPTIM, b"gather_ranges")
 cdef int SCATTER = kernel_at(CU_OPTIM, b"scatter_ranges")
-
-# The buffer of each device: the table of segments, followed by the gathered numbers.
-cdef DeviceArena[MOST_GPUS] buffers
-memset(buffers, 0, sizeof(buffers))
-
 
 cdef class FlatBuffer:
     """Parts of a plane, and a buffer in which they are laid side by side.
@@ -698,57 +672,33 @@ cdef class FlatBuffer:
         self.table = <uint64_t*>memory_of(self.segments, True)
         self.height = len(self.segments)
 
-    cdef int grid(self, unsigned* wide, unsigned* high) except -1:
-        """The grid: blocks along a segment, and rows of blocks for different segments."""
-        cdef size_t most = <size_t>16 * self.gpu.multiprocessors
-        high[0] = <unsigned>min(self.height, most)
-        wide[0] = <unsigned>min((self.longest + 255) // 256, max(most // high[0], <size_t>1))
+    cdef int move(self, float* plane, const float* sent, float* fetched) except -1:
+        """Write numbers that are sent to a plane, or fetch those of the plane; through a buffer behind the table."""
+        cdef Gpu* gpu = self.gpu
+        cdef size_t begin = self.height * sizeof(GatherRange), bytes = self.size * sizeof(float)
+        cdef Address base = ready(gpu, begin + bytes, "gradients for other processes")
+        cdef void* table = <void*><uintptr_t>base
+        cdef void* buffer = <void*><uintptr_t>(base + begin)
+        cdef Grid grid = grid_over(gpu, self.height, self.longest)
+        cdef Range[2] r
+        r[0] = Range(base, self.table, begin)
+        r[1] = Range(base + begin, sent, bytes)
+        with nogil:
+            if not enter(gpu) and not send_ranges(gpu, r, 2 if sent != NULL else 1):
+                if sent != NULL:
+                    launch(gpu, SCATTER, grid.wide, grid.high, 256, 0, table, <uint32_t>self.height, buffer, plane)
+                else:
+                    launch(gpu, GATHER, grid.wide, grid.high, 256, 0, table, <uint32_t>self.height, plane, buffer)
+                    fetch_bytes(gpu, fetched, base + begin, bytes)
+                    wait(gpu)
+            leave_or_raise(gpu)
         return 0
-
-    cdef size_t ready(self) except? 0:
-        """Load the kernels and allocate the buffer; returns where the numbers begin, after the table."""
-        cdef DeviceArena* a = &buffers[self.gpu.number]
-        cdef size_t begin = self.height * sizeof(GatherRange), n = begin + self.size * sizeof(float)
-        cdef int error
-        if not loaded(self.gpu)[0] >> CU_OPTIM & 1:
-            load(self.gpu, <uint64_t>1 << CU_OPTIM)
-        if a.base == 0:
-            open_arena(self.gpu, a)
-        enter(self.gpu)
-        error = extend_arena(a, n)
-        leave(self.gpu)
-        if error:
-            out_of_device_memory(self.gpu, error, n, "gradients for other processes")
-        return begin
 
     def fetch(self, Plane plane not None) -> npt.NDArray[np.float32]:
         """The numbers, as a new float32 array."""
-        cdef float* to
-        cdef float* from_ = plane.device_base()
-        cdef DeviceArena* a
-        cdef size_t begin
-        cdef unsigned wide = 0, high = 0
-        cdef Range r
-        cdef int error
         found = np.empty(self.size, np.float32)
-        if self.size == 0:
-            return found
-        to = <float*>memory_of(found, True)
-        begin = self.ready()
-        self.grid(&wide, &high)
-        a = &buffers[self.gpu.number]
-        r.device_ptr = a.base
-        r.host_ptr = self.table
-        r.n = begin
-        with nogil:
-            if not enter(self.gpu) and not send_ranges(self.gpu, &r, 1):
-                launch(self.gpu, GATHER, wide, high, 256, 0, <void*><uintptr_t>a.base, <uint32_t>self.height,
-                       from_, <void*><uintptr_t>(a.base + begin))
-                fetch_bytes(self.gpu, to, a.base + begin, self.size * sizeof(float))
-                wait(self.gpu)
-            error = leave(self.gpu)
-        if error:
-            raise_error(self.gpu, error)
+        if self.size:
+            self.move(plane.device_base(), NULL, <float*>memory_of(found, True))
         return found
 
     def send(self, Plane plane not None, numbers not None: Any):
@@ -757,30 +707,8 @@ cdef class FlatBuffer:
         Raises:
             ValueError: the number of numbers is wrong.
         """
-        cdef float* to = plane.device_base()
-        cdef DeviceArena* a
-        cdef size_t begin
-        cdef unsigned wide = 0, high = 0
-        cdef Range[2] r
-        cdef int error
         numbers = np.ascontiguousarray(numbers, np.float32)
         if <size_t>numbers.size != self.size:
             raise ValueError(f"FlatBuffer.send: {self.size} numbers are needed, not {numbers.size}")
-        if self.size == 0:
-            return
-        begin = self.ready()
-        self.grid(&wide, &high)
-        a = &buffers[self.gpu.number]
-        r[0].device_ptr = a.base
-        r[0].host_ptr = self.table
-        r[0].n = begin
-        r[1].device_ptr = a.base + begin
-        r[1].host_ptr = memory_of(numbers)
-        r[1].n = self.size * sizeof(float)
-        with nogil:
-            if not enter(self.gpu) and not send_ranges(self.gpu, r, 2):
-                launch(self.gpu, SCATTER, wide, high, 256, 0, <void*><uintptr_t>a.base, <uint32_t>self.height,
-                       <void*><uintptr_t>(a.base + begin), to)
-            error = leave(self.gpu)
-        if error:
-            raise_error(self.gpu, error)
+        if self.size:
+            self.move(plane.device_base(), <const float*>memory_of(numbers), NULL)

@@ -47,6 +47,17 @@ typedef struct {
 } dy_pointers;
 DY_SIZE(dy_pointers, 2048);
 
+/* Some of the arguments of an op, for kernels that take any number of them in several launches. */
+#define DY_SOME 32
+
+typedef struct {
+    const float *p[DY_SOME];
+    uint32_t first, count;      /* how many were in launches before, and are here */
+    uint32_t once;              /* bits: they have batch size 1 */
+    uint32_t unused;
+} dy_some;
+DY_SIZE(dy_some, 272);
+
 static inline uint64_t dy_axes_total(const dy_axes *x) {
     uint64_t n = 1;
     for (uint32_t k = 0; k < x->n; k++)

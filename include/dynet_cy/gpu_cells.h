@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Structs for the kernels of recurrent cells: the cells of the children of a tree node, which launchers pass by value;
- * the addresses of an LSTM cell, of which kernels read tables; products that are computed together with cells. */
+ * Structs for the kernels of recurrent cells: the addresses of an LSTM cell, of which kernels read tables; products that
+ * are computed together with cells. */
 #ifndef DYNET_CY_GPU_CELLS_H
 #define DYNET_CY_GPU_CELLS_H
 
@@ -9,14 +9,6 @@
 #include <stdint.h>
 
 #include "gpu_size.h"
-
-#define DY_CELLS 16
-
-typedef struct {
-    const float *v[DY_CELLS];
-    size_t bstride[DY_CELLS];
-} dy_gpu_cells;
-DY_SIZE(dy_gpu_cells, 256);
 
 /* One batch element of an LSTM cell with h numbers, forward; gates have 4 h. */
 typedef struct {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A struct that launchers pass to GPU kernels by value: the geometry of a convolution or pooling, as in kernels.h. */
+ * A struct that launchers pass to GPU kernels by value: the geometry of a convolution, as in kernels.h. */
 #ifndef DYNET_CY_GPU_WINDOW_H
 #define DYNET_CY_GPU_WINDOW_H
 

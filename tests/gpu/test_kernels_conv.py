@@ -34,6 +34,10 @@ class Window:
             "13I", *self.image, *self.out, *self.size, *self.stride, *self.pad, self.channels, *self.dilation
         )
 
+    def pooling(self) -> bytes:
+        """As dy_pooling, not adaptive."""
+        return struct.pack("12I", *self.image, *self.out, *self.size, *self.stride, *self.pad, self.channels, 0)
+
     def places(self, column: int, row: int) -> list[tuple[int, int, int]]:
         """The pixels in the window of an output: position in the window, column and row."""
         found = []
@@ -85,7 +89,7 @@ def test_patches(order: str, geometry) -> None:
 @each_geometry
 def test_max_pooling(order: str, geometry) -> None:
     """The first of equal maxima gets the gradient; NaN counts as the greatest."""
-    conv, w = module("conv"), Window(*geometry)
+    pooling, w = module("pooling"), Window(*geometry)
     x = np.round(images(w, 2))
     x[1, 0, 1, 2] = np.nan
     x[0, 0, :3, :3] = -np.inf
@@ -97,12 +101,12 @@ def test_max_pooling(order: str, geometry) -> None:
         at = places[int(np.argmax([x[b, channel, c, r] for c, r in places]))]
         desired[b, channel, o, t] = x[b, channel, at[0], at[1]]
         gradient[b, channel, at[0], at[1]] += dy[b, channel, o, t]
-    conv.launch("maxpool_forward", (1, 3), 64, [size(2), w.packed(), x, size(x[0].size), where, y], order=order)
+    pooling.launch("greatest_forward", (1, 3), 64, [size(2), w.pooling(), x, size(x[0].size), where, y], order=order)
     np.testing.assert_array_equal(y, desired)
     for elements, wanted in ((2, gradient), (1, gradient.sum(0, keepdims=True))):
         dx = poisoned(*wanted.shape)
-        arguments = [size(2), w.packed(), where, dy, size(elements), dx, np.int32(0)]
-        conv.launch("maxpool_backward", (1, 3), 64, arguments, order=order)
+        arguments = [size(2), w.pooling(), where, dy, size(elements), dx, np.int32(0)]
+        pooling.launch("greatest_backward", (1, 3), 64, arguments, order=order)
         np.testing.assert_allclose(dx, wanted, rtol=1e-5, atol=1e-6)
 
 

@@ -11,8 +11,11 @@ from test_kernels_emulated import each_order, module, poisoned, pytestmark, size
 NOWHERE = np.uint64(0)
 
 
-def pointers(arrays: list[np.ndarray]) -> bytes:
-    return struct.pack("256Q", *[x.ctypes.data for x in arrays], *[0] * (256 - len(arrays)))
+def some(arrays: list[np.ndarray], first: int) -> bytes:
+    """Some arguments of an op, those from number `first` on (dy_some)."""
+    places = [x.ctypes.data for x in arrays] + [0] * (32 - len(arrays))
+    once = sum((len(x) == 1) << k for k, x in enumerate(arrays))
+    return struct.pack("32Q4I", *places, first, len(arrays), once, 0)
 
 
 def listed(places: np.ndarray, which: np.ndarray) -> np.ndarray:
@@ -182,10 +185,7 @@ def test_greatest_and_log_sum_of_many(order: str) -> None:
     best, total, winner = poisoned(batch, n), poisoned(batch, n), np.zeros((batch, n), np.uint32)
     saved = poisoned(2, batch, n)
     for first, part in ((0, slice(0, 3)), (3, slice(3, 5))):
-        chunk = special[part]
-        once = np.uint32(sum((len(x) == 1) << k for k, x in enumerate(chunk)))
-        head = [size(batch * n), size(n), pointers(chunk), np.uint32(len(chunk)), once]
-        head.append(np.uint32(first))
+        head = [size(batch * n), size(n), some(special[part], first)]
         module("many").launch("emax_forward", 2, 32, [*head, winner, best], order=order)
         module("softmax").launch("logsumexp_of_list_forward", 2, 32, [*head, saved, total], order=order)
     wide = np.stack([np.broadcast_to(x, (batch, n)) for x in special]).astype(np.float64)

@@ -277,7 +277,7 @@ def test_cells(order: str) -> None:
     cells, batch, h = module("cells"), 3, 37
     sums, b, before = numbers(batch, 4, h), numbers(4, h, seed=1), numbers(h, seed=2)
     gates, c, y, tight = sums.copy(), poisoned(batch, h), poisoned(batch, h), [size(batch), size(h)]
-    arguments = [size(batch), np.uint32(h), np.float32(1), b, size(0), gates]
+    arguments = [size(batch), np.uint32(h), b, size(0), gates]
     cells.launch("lstm_gates_forward", 2, 64, arguments, order=order)
     i, f, o, g = (1 / (1 + np.exp(-(sums[:, k] + b[k] + int(k == 1)).astype(np.float64))) for k in range(4))
     g = np.tanh((sums[:, 3] + b[3]).astype(np.float64))
@@ -291,7 +291,8 @@ def test_cells(order: str) -> None:
     agree(y, o * t)
     d = numbers(batch, h, seed=3)
     dgates, dbefore, dc, dsums = poisoned(batch, 4, h), poisoned(h), poisoned(batch, h), poisoned(batch, 4, h)
-    cells.launch("lstm_c_backward_c", 2, 64, [*tight, *step, d, size(1), dbefore, np.int32(0)], order=order)
+    forgets = [np.uint64(gates.ctypes.data + 4 * h), size(4 * h)]
+    cells.launch("forgotten_backward", 2, 64, [*tight, *forgets, d, size(1), dbefore, np.int32(0)], order=order)
     agree(dbefore, (d * f).sum(0))
     arguments = [*tight, *wide, *step, d, size(batch), dgates, np.int32(0)]
     cells.launch("lstm_c_backward_gates", 2, 64, arguments, order=order)
@@ -304,7 +305,8 @@ def test_cells(order: str) -> None:
     cells.launch("lstm_h_backward_gates", 2, 64, arguments, order=order)
     agree(dgates, np.stack([d * g, d * before, d * t, d * i], 1))
     dy = numbers(batch, 4, h, seed=4)
-    cells.launch("lstm_gates_backward", 2, 64, [size(batch), np.uint32(h), gates, dy, dsums], order=order)
+    arguments = [size(batch * 4 * h), size(4 * h), size(3 * h), size(h), gates, dy, dsums]
+    cells.launch("gates_backward", 2, 64, arguments, order=order)
     agree(dsums, dy * np.stack([i * (1 - i), f * (1 - f), o * (1 - o), 1 - g * g], 1))
 
 
