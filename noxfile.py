@@ -282,7 +282,7 @@ def sdist(session: nox.Session) -> None:
         *("parallel/test_shared_batches.py", "sweeps", "memory", "graph/test_operators.py", "graph/test_threads.py"),
         *("examples", "benchmarks", "test_custom_op_page.py", "parallel/test_launch.py", "test_cannot_run.py"),
         *("nn/test_convolution_layers.py", "nn/test_transformer_layers.py", "parallel/test_resume.py"),
-        *("test_debugging_page.py", "test_silent_mistakes.py", "parallel/test_wrap.py", "peer/test_programs_peer.py"),
+        *("test_debugging_page.py", "test_silent_mistakes.py", "parallel/test_wrap.py"),
     ]
     ignored = [f"--ignore=tests/{name}" for name in apart]
     ignored += ["--deselect=tests/serving/test_fibers.py::test_usual_width"]  # large products
