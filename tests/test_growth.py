@@ -10,6 +10,17 @@ from instructions import counted
 N = 120
 FEWER = dict.fromkeys(("layers", "builders", "files"), 40)  # they take many instructions each
 
+# Ops of n arguments.
+LISTS = {
+    **{
+        name: f"dy.{name}(vectors(n))"
+        for name in ("concatenate", "concatenate_cols", "esum", "average", "emax", "logsumexp")
+    },
+    "concatenate_to_batch": "dy.sum_batches(dy.concatenate_to_batch(vectors(n)))",
+    "affine_transform": "dy.affine_transform(inputs(1) + [y for pair in zip(matrices(n), inputs(n)) for y in pair])",
+    "vanilla_lstm_gates_concat": "dy.vanilla_lstm_gates_concat(vectors(n), vectors(1)[0], *map(wide, (2 * n, 2, 1)))",
+    "tree_lstm_c": "dy.tree_lstm_c(dy.ones(2 * (3 + n)), vectors(n))",
+}
 # Each case is the body of a function of n; what is before "count" is not counted.
 CASES = {
     "nodes": """
@@ -89,13 +100,12 @@ CASES = {
         loss = dy.squared_norm(dy.esum(xs))
         loss.value()
         count(lambda: ([x.set([2.0, 1.0]) for x in xs], loss.value()))""",
-    "arguments of concatenate": """
-        loss = dy.squared_norm(dy.concatenate(vectors(n)))
-        count(loss.backward)""",
-    "arguments of affine_transform": """
-        terms = [y for p, x in zip(matrices(n), inputs(n)) for y in (p, x)]
-        loss = dy.squared_norm(dy.affine_transform([inputs(1)[0], *terms]))
-        count(loss.backward)""",
+    **{
+        f"arguments of {name}": f"""
+        loss = dy.squared_norm({op})
+        count(loss.backward)"""
+        for name, op in LISTS.items()
+    },
 }
 
 PROGRAM = """
@@ -105,6 +115,7 @@ gc.disable()                # which looks at all objects, from time to time
 
 def inputs(n): return [dy.inputVector([1.0, 2.0]) for _ in range(n)]
 def vectors(n): return [model.add_parameters(2) for _ in range(n)]
+def wide(n): return dy.ones((8, n) if n > 1 else 8)
 def matrices(n): return [model.add_parameters((2, 2)) for _ in range(n)]
 
 cases = {{}}
