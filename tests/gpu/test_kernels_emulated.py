@@ -231,6 +231,24 @@ def test_k_greatest(ignores: int, order: str, inner: int, length: int, k: int, b
     np.testing.assert_allclose(dx, gradient.sum(0), rtol=1e-6)
 
 
+@each_order
+def test_axpby(order: str) -> None:
+    """A target that is not read, as a is 0, may be NaN."""
+    optim = module("optim")
+    rng = np.random.default_rng(0)
+    source, target = (rng.standard_normal(600).astype(np.float32) for _ in range(2))
+    target[4] = np.nan
+    segments, inside = np.array([[3, 5], [100, 300], [500, 1]], np.uint64), np.zeros(600, bool)
+    for at, n in segments.astype(int):
+        inside[at : at + n] = True
+    for a, b in ((0, 0.5), (0.75, 0.25)):
+        found = target.copy()
+        arguments = [segments, np.uint32(3), np.float32(a), np.float32(b), source, found, np.uint64(0)]
+        optim.launch("axpby", (2, 2), 64, arguments, order=order)
+        desired = b * source if a == 0 else a * target + b * source
+        np.testing.assert_allclose(found, np.where(inside, desired, target), rtol=1e-6, atol=1e-6)
+
+
 BAD = """
 #include "common.cuh"
 extern "C" __global__ void early_return(float* x, int n) {
