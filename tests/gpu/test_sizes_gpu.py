@@ -48,6 +48,7 @@ CASES: dict[str, tuple[Shapes, Callable[[list[dy.Expression]], dy.Expression]]] 
     "to batch 70": (((3, 2),) * 70, dy.concatenate_to_batch),
     "emax 70": (((5,),) * 70, dy.emax),
     "logsumexp 70": (((5,),) * 70, dy.logsumexp),
+    "tree_lstm_c 70": (((2 * 73,), *((2,),) * 70), lambda xs: dy.tree_lstm_c(xs[0], xs[1:])),
     "transpose": (((70, 45),), lambda xs: dy.transpose(xs[0])),
     "transpose axes": (((5, 40, 33),), lambda xs: dy.transpose(xs[0], (2, 0, 1))),
     "softmax along rows": (((50, 40),), lambda xs: dy.softmax(xs[0], 1)),
