@@ -237,7 +237,14 @@ def pools_and_norms():
 
 OTHERS = {" ".join(map(str, (row.layer[0].__name__, *row.layer[1:]))): row for row in convolutions()}
 OTHERS |= {f"{row.layer[0].__name__} {i}": row for i, row in enumerate(pools_and_norms())}
-ROWS = {name: Row(layer, formula, sentences(D), 1e-5) for name, (layer, formula) in LAYERS.items()} | OTHERS
+
+
+def of_columns(layer, formula):
+    """The row of a layer that is called on columns."""
+    return Row(layer, formula, sentences(D), 1e-5)
+
+
+ROWS = {name: of_columns(*row) for name, row in LAYERS.items()} | OTHERS
 
 # Layers without a row, and the files of their tests.
 ELSEWHERE = {
