@@ -23,7 +23,7 @@ def with_epsilon(x, g, b, axis, eps):
 CASES = [
     *[
         Case(
-            f"layer_norm-eps{'' if eps else '0'}-{'x'.join(map(str, x))}",
+            f"layer_norm-eps-{'x'.join(map(str, x))}{'' if eps else '-0'}",
             [x, g, g],
             lambda dy, xs, axis=axis, eps=eps: dy.layer_norm(*xs, axis=axis, eps=eps),
             lambda xs, axis=axis, eps=eps: with_epsilon(*xs, axis or 0, eps),
