@@ -282,7 +282,7 @@ def sdist(session: nox.Session) -> None:
         *("parallel/test_shared_batches.py", "sweeps", "memory", "graph/test_operators.py", "graph/test_threads.py"),
         *("examples", "benchmarks", "test_custom_op_page.py", "parallel/test_launch.py", "test_cannot_run.py"),
         *("nn/test_convolution_layers.py", "nn/test_transformer_layers.py", "parallel/test_resume.py"),
-        *("test_debugging_page.py", "test_silent_mistakes.py", "parallel/test_wrap.py", "peer/test_programs_peer.py"),
+        *("test_debugging_page.py", "test_silent_mistakes.py", "parallel/test_wrap.py"),
     ]
     ignored = [f"--ignore=tests/{name}" for name in apart]
     ignored += ["--deselect=tests/serving/test_fibers.py::test_usual_width"]  # large products
@@ -311,7 +311,7 @@ def gpu(session: nox.Session) -> None:
     settings = {"EMU_STRICT": "1", "EMU_ORDER": "reverse", "DYNET_CY_ONE_IN": "1" if session.posargs else "2"}
     run_tests(session, *tests, passed=100, DYNET_CY_GPU_EMULATED="1", **settings)
     if not session.posargs:
-        files = [f"tests/gpu/test_{name}_gpu.py" for name in ("fusion", "launches", "lazy_rows", "training")]
+        files = [f"tests/gpu/test_{name}_gpu.py" for name in ("programs", "lazy_rows", "training")]
         checks = {"EMU_STRICT": "1", "EMU_ACCESSES": "1", "DYNET_CY_POISON": "1"}
         # Kernels access the same for all constants.
         others = ("-k", "not constants_of_adam and not precision_of_floats")

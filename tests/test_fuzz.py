@@ -442,7 +442,7 @@ FORMATS = [Text, Pair, Data, Checkpoint, Resumed]
 
 
 @pytest.mark.filterwarnings("ignore:.*saved by .* and resumed by")
-@pytest.mark.parametrize("count", [pytest.param(120, id="some"), pytest.param(1000, id="many", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [pytest.param(120, id="some"), pytest.param(500, id="many", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", FORMATS, ids=lambda kind: kind.__name__)
 def test_damaged_files(tmp_path: Path, kind: Any, count: int) -> None:
     streams = random.getstate(), np.random.get_state(legacy=False)

@@ -51,31 +51,6 @@ class Model:
         return [*self.arrays(), *states, *grads]
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.05, 1e-8])
-@pytest.mark.parametrize("trainer", TRAINERS)
-def test_training_goes_on_to_the_last_bit(tmp_path: Path, trainer: str, decay: float) -> None:
-    model = Model(trainer, decay)
-    model.trainer.learning_rate *= 0.5
-    model.trainer.set_clip_threshold(0.3)
-    model.step(3)
-    dy.renew_cg()
-    (dy.sum_elems(model.e[5]) + dy.sum_elems(model.w)).backward()  # a gradient that no update has used
-    extra = {"epoch": 3, "place": [1, 2], "loss": math.nan}
-    dy.save_safetensors(tmp_path / "m.safetensors", model.pc, model.trainer, extra)
-    assert os.listdir(tmp_path) == ["m.safetensors"]
-    model.step(4)
-    other = Model(trainer)
-    other.step(1)  # so that there is old state to replace
-    dy.renew_cg()
-    dy.sum_elems(other.w).backward()
-    found = dy.load_safetensors(tmp_path / "m.safetensors", other.pc, other.trainer, random=True)
-    assert str(found) == str(extra)
-    other.step(4)
-    all_equal(other.everything(), model.everything())
-    assert other.trainer._settings() == model.trainer._settings()
-    assert other.pc.get_weight_decay() == decay
-
-
 def test_training_goes_on_to_the_last_bit_after_measuring(tmp_path: Path) -> None:
     """Weights that were packed by evaluating other data do not change the results."""
 

@@ -103,24 +103,6 @@ def test_links_within_a_pickle(copied: Copier) -> None:
     np.testing.assert_array_equal(got["w"].as_array(), w.as_array())
 
 
-@pytest.mark.parametrize("name", TRAINERS)
-def test_trainers(copied: Copier, name: str) -> None:
-    pc, below, w, e = model()
-    trainer = getattr(dy, name + "Trainer")(pc)
-    trainer.set_clip_threshold(0.5)
-    trainer.set_sparse_updates(False)
-    train(trainer, w, e, [1, 2, 1])
-    other, pc2 = copied((trainer, pc))
-    w2, e2 = pc2.parameters_list()[1], pc2.lookup_parameters_list()[1]
-    train(trainer, w, e, [4, 2, 1])
-    train(other, w2, e2, [4, 2, 1])
-    assert_same(pc2, pc)
-    assert (type(other), other.learning_rate, other.get_clip_threshold()) == (type(trainer), trainer.learning_rate, 0.5)
-    # State planes of a copy belong to its own collection, and are freed.
-    del other, trainer
-    dy.AdamTrainer(pc2).update()
-
-
 def test_a_trainer_keeps_its_collection(copied: Copier) -> None:
     pc, below, w, e = model()
     trainer = dy.AdamTrainer(below)

@@ -80,16 +80,6 @@ def test_within_a_limit_of_the_process(program: Callable, autobatching: int) -> 
         set_autobatching(1)
 
 
-@pytest.mark.parametrize("autobatching", [0, 1])
-def test_within_a_limit_of_a_graph(autobatching: int) -> None:
-    expected, _ = numbers(40, 256, autobatching=autobatching)
-    engine.stats("execute.rematerialize", reset=True)
-    got, taken = numbers(40, 256, autobatching=autobatching, mem=3)
-    close(got, expected)
-    assert engine.stats("execute.rematerialize")["nodes"]
-    assert taken["values"] + taken["gradients"] + taken["scratch"] <= 3 * MIB
-
-
 def test_the_memory_of_the_device_is_the_limit(memory_of_device: Callable[[int], None]) -> None:
     """Without any option, a graph that would take more drops values, and so do later ones."""
     expected, taken = numbers(48, 512, autobatching=0)

@@ -10,15 +10,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from arrays import all_close, all_equal
-from test_training_gpu import TRAINERS
+from training import ALONE, SPREAD, Network
 
 import dynet_cy as dy
 from dynet_cy.core import engine
 from dynet_cy.graph.expressions import set_autobatching, set_default_device
-
-ALONE = ("CPU", "CPU", "CPU")
-# The devices of the table, the first layer and the second layer.
-SPREAD = [("CPU", "GPU:0", "GPU:0"), ("GPU:0", "CPU", "GPU:0"), ("CPU", "GPU:0", "GPU:1"), ("GPU:1", "GPU:0", "CPU")]
 
 
 @pytest.fixture
@@ -38,46 +34,12 @@ def needs(devices: list[str], wanted) -> None:
         pytest.skip(f"needs {', '.join(sorted(missing))}")
 
 
-class Network:
-    """Rows of a table and two layers, each on its own device."""
-
-    def __init__(self, places: tuple[str, str, str]) -> None:
-        self.model = dy.ParameterCollection()
-        self.places = places
-        table, first, second = places
-        self.table = self.model.add_lookup_parameters((9, 6), device=table)
-        self.W = self.model.add_parameters((40, 6), device=first)
-        self.b = self.model.add_parameters(40, device=first)
-        self.scale = self.model.add_parameters(40, init=1.0, device=table)
-        self.V = self.model.add_parameters((4, 40), device=second)
-
-    def loss(self, words: list[int], label: int) -> dy.Expression:
-        _, first, second = self.places
-        rows = [dy.to_device(self.table[w], first) for w in words]
-        hidden = [dy.tanh(self.W * x + self.b) for x in rows]
-        summed = dy.cmult(dy.esum(hidden), dy.to_device(self.scale, first))
-        return dy.pickneglogsoftmax(self.V * dy.to_device(summed, second), label)
-
-    def parameters(self) -> list:
-        return [self.W, self.b, self.scale, self.V, self.table]
-
-    def state(self) -> list[np.ndarray]:
-        return [p.as_array() for p in self.parameters()]
-
-
-EXAMPLES = [([1, 2, 3], 0), ([4], 1), ([2, 2, 5, 6], 2), ([7, 8], 3), ([3, 1], 1)]
-
-
-def batch_loss(network: Network, examples=EXAMPLES) -> dy.Expression:
-    return dy.esum([network.loss(*x) for x in examples])
-
-
 def gradients(places, strategy: int) -> list:
     dy.reset_random_seed(11)
     set_autobatching(strategy)
     network = Network(places)
     dy.renew_cg()
-    loss = batch_loss(network)
+    loss = network.batch_loss()
     value = loss.value()
     loss.backward()
     return [value, *(p.grad_as_array() for p in network.parameters())]
@@ -98,7 +60,7 @@ def test_where_ops_run(devices) -> None:
     """Copies are batched; each op runs on the device of its arguments."""
     network = Network(("CPU", "GPU:0", "GPU:0"))
     dy.renew_cg()
-    loss = batch_loss(network)
+    loss = network.batch_loss()
     before = engine.stats("gpu.0")
     loss.value()
     after = engine.stats("gpu.0")
@@ -299,9 +261,9 @@ def test_checkpoints_and_inputs_set_anew(devices) -> None:
 def test_settings_of_graphs(devices, settings) -> None:
     network = Network(("CPU", "GPU:0", "CPU"))
     dy.renew_cg()
-    desired = batch_loss(network).value()
+    desired = network.batch_loss().value()
     dy.renew_cg(**settings)
-    np.testing.assert_allclose(batch_loss(network).value(), desired, rtol=1e-5)
+    np.testing.assert_allclose(network.batch_loss().value(), desired, rtol=1e-5)
     if "forward_only" in settings:  # and renumbers nodes
         y = dy.to_device(dy.inputVector(np.ones(6)), "GPU:0")
         for k in range(3000):
@@ -349,82 +311,6 @@ def test_schedules_are_kept(devices) -> None:
 # ---- collections and trainers ----------------------------------------------------
 
 
-def trained(name: str, places, change=None, n: int = 4):
-    dy.reset_random_seed(5)
-    network = Network(places)
-    trainer = TRAINERS[name](network.model)
-    if change is not None:
-        change(network, trainer)
-    losses = []
-    for k in range(n):
-        dy.renew_cg()
-        loss = batch_loss(network, EXAMPLES[k % 2 :])
-        losses.append(loss.value())
-        loss.backward()
-        trainer.update()
-    return network, trainer, losses
-
-
-def assert_alike(found, desired) -> None:
-    np.testing.assert_allclose(found[2], desired[2], rtol=1e-4)
-    all_close(found[0].state(), desired[0].state(), rtol=1e-3, atol=2e-5)
-
-
-@pytest.mark.parametrize("name", TRAINERS)
-def test_trainers(devices, name: str) -> None:
-    desired = trained(name, ALONE)
-    assert_alike(trained(name, ("CPU", "GPU:0", "CPU")), desired)
-    if name == "MomentumSGD":
-        for places in SPREAD:
-            if set(places) <= set(devices):
-                assert_alike(trained(name, places), desired)
-
-
-def clip(network, trainer) -> None:
-    trainer.set_clip_threshold(0.1)
-
-
-def decay(network, trainer) -> None:
-    network.model.set_weight_decay(0.05)
-
-
-def dense(network, trainer) -> None:
-    trainer.set_sparse_updates(False)
-
-
-def frozen(network, trainer) -> None:
-    network.W.set_updated(False)
-    network.scale.set_updated(False)
-
-
-def average(network, trainer) -> None:
-    trainer.exponential_moving_average(0.8)
-
-
-def groups(network, trainer) -> None:
-    trainer.set_clip_threshold(0.2)
-    trainer.group([network.W, *network.model.lookup_parameters_list()], learning_rate=0.02, weight_decay=3)
-    trainer.group(network.scale, weight_decay=1, clip_threshold=0.05)
-
-
-def dense_groups(network, trainer) -> None:
-    dense(network, trainer)
-    groups(network, trainer)
-
-
-@pytest.mark.parametrize("change", [clip, decay, dense, frozen, average, groups, dense_groups])
-@pytest.mark.parametrize("places", [("CPU", "GPU:0", "GPU:0"), ("GPU:0", "CPU", "CPU")], ids="-".join)
-def test_settings_of_trainers(devices, places, change) -> None:
-    desired = trained("Adam", ALONE, change)
-    found = trained("Adam", places, change)
-    assert_alike(found, desired)
-    if change is average:
-        for swap in ("swap_params_to_moving_average", "swap_params_to_weights"):
-            getattr(found[1], swap)()
-            getattr(desired[1], swap)()
-            assert_alike(found, desired)
-
-
 def test_parameters_added_while_training(devices) -> None:
     """A parameter is added on a device that is new to the trainer."""
 
@@ -461,53 +347,6 @@ def test_gradients_that_are_not_finite(devices) -> None:
     trainer.update()
     assert (trainer.gradient_norm, trainer._steps, trainer._skipped) == (0, 1, 1)
     all_equal(network.state(), before)
-
-
-@pytest.mark.parametrize("how", ["pickle", "copy", "safetensors", "text"])
-def test_saving(devices, how: str, tmp_path) -> None:
-    """Training resumes as if uninterrupted; a file can be loaded into a model with other devices."""
-    places = ("CPU", "GPU:0", "GPU:1" if "GPU:1" in devices else "GPU:0")
-    network, trainer, _ = trained("Adam", places)
-    dy.renew_cg()
-    batch_loss(network).backward()  # gradients that are not applied yet are saved too
-    if how == "pickle":
-        again, other = pickle.loads(pickle.dumps((network, trainer)))
-    elif how == "copy":
-        again, other = copy.deepcopy((network, trainer))
-    else:
-        again, other, _ = trained("Adam", ALONE if how == "text" else places, n=1)
-        if how == "text":
-            network.model.save(tmp_path / "model")
-            again.model.populate(tmp_path / "model")
-        else:
-            dy.save_safetensors(tmp_path / "state", network.model, trainer)
-            dy.load_safetensors(tmp_path / "state", again.model, other)
-    all_close(again.state(), network.state(), rtol=1e-6)
-    if how == "text":
-        return
-    assert [p.storage.device for p in again.parameters()] == [p.storage.device for p in network.parameters()]
-    for model, its_trainer in ((network, trainer), (again, other)):
-        its_trainer.update()
-        dy.renew_cg()
-        batch_loss(model).backward()
-        its_trainer.update()
-    all_close(again.state(), network.state(), rtol=1e-6)
-
-
-def test_restart_and_subsets(devices) -> None:
-    def run(places):
-        network, trainer, losses = trained("MomentumSGD", places)
-        dy.renew_cg()
-        batch_loss(network).backward()
-        trainer.update_subset([0, 3], [])
-        trainer.restart(0.2)
-        trainer.update()
-        network.table.init_row(2, np.arange(6.0))
-        network.scale.clip_inplace(0.5, 0.9)
-        network.W.scale(0.5)
-        return network, trainer, losses
-
-    assert_alike(run(("GPU:0", "CPU", "GPU:0")), run(ALONE))
 
 
 def test_deleted_collections(devices) -> None:

@@ -1,8 +1,9 @@
-"""Graphs on several devices drop values and compute them again, with the same bits as if everything was kept."""
+"""Graphs on devices drop values and compute them again, with the same bits as if everything was kept."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,14 @@ from dynet_cy.gpu.driver import memory_info
 from dynet_cy.gpu.graphs import device_bytes
 from dynet_cy.graph.expressions import arena_bytes, set_autobatching, set_default_device
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "execute"))
+
+from test_recompute import PROGRAMS, gradients, images
+
 N = 48
 MIB = 1 << 20
 # The devices of every other layer.
-PLACES = [("CPU", "GPU:0"), ("GPU:0", "CPU"), ("GPU:0", "GPU:1")]
+PLACES = [("GPU:0", "GPU:0"), ("CPU", "GPU:0"), ("GPU:0", "CPU"), ("GPU:0", "GPU:1")]
 
 Call = Callable[..., Any]
 
@@ -233,6 +238,41 @@ def test_a_parameter_that_changes(places: tuple[str, str]) -> None:
     assert any(np.any(x) for x in gradients)
 
 
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize("autobatching", [0, 1])
+def test_cells_of_recurrent_networks(autobatching: int) -> None:
+    """Steps of LSTM cells, which run as one without checkpoints."""
+    set_default_device(1)
+    got = []
+    for every in (None, 3):
+        dy.reset_random_seed(3)
+        collection = dy.ParameterCollection()
+        builder = dy.LSTMBuilder(1, N, N, collection, **({"checkpoint": every} if every else {}))
+        with dy.ComputationGraph(autobatching=autobatching):
+            xs = [[dy.inputVector(np.sin(np.arange(N) + i * j)) for i in range(8)] for j in range(3)]
+            loss = dy.esum([dy.squared_norm(y) for x in xs for y in builder.transduce(x)])
+            loss.backward()
+            got.append([loss.npvalue(), *(p.grad_as_array() for p in collection.parameters_list())])
+    all_close(got[0][:1], got[1][:1], rtol=1e-6)
+    all_close(got[0][1:], got[1][1:], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("autobatching", [0, 1])
+def test_programs(program: Call, autobatching: int) -> None:
+    """Nested calls, random ops, batch normalization, results that are asked for outside."""
+    set_default_device(1)
+    set_autobatching(autobatching)
+    expected = gradients(program, plainly)
+    engine.stats("execute.rematerialize", reset=True)
+    got = gradients(program, dy.checkpoint)
+    assert (engine.stats("execute.rematerialize")["nodes"] > 0) == (program is not images)
+    np.testing.assert_array_equal(got[0], expected[0])
+    for x, y in zip(got, expected):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4 * max(1.0, float(np.abs(y).max(initial=0))))
+
+
 def random_program(seed: int, places: tuple[str, str], call: Call) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Random nodes on random devices in random calls, some of which are asked for; values, then gradients."""
     rng = np.random.default_rng(seed)
@@ -303,6 +343,34 @@ def wide(places: tuple[str, str], depth: int, **how: Any) -> tuple[list[np.ndarr
         taken = {name: n - before[name] for name, n in arena_bytes().items()}
         taken["held"] = device_bytes(graph, 0)["held"]
         return [loss.npvalue(), *layers.gradients()], taken
+
+
+@pytest.mark.parametrize("autobatching", [0, 1])
+def test_checkpoints_take_less_memory(autobatching: int) -> None:
+    """A chain of layers takes memory of the order of a square root."""
+    set_default_device(1)
+    taken = []
+    for call in (dy.checkpoint, plainly):
+        w = dy.ParameterCollection().parameters_from_numpy(np.eye(N) / 2)
+        with dy.ComputationGraph(autobatching=autobatching):
+            h = dy.inputVector(np.ones(N))
+            for _ in range(100):
+                h = call(lambda h, w=w: dy.tanh(w * h), h)
+            dy.sum_elems(h).backward()
+            taken.append(arena_bytes()["values"])
+    assert taken[0] < 0.5 * taken[1]
+
+
+def test_factors_are_multiplied_before_they_hold_much_memory() -> None:
+    """In several products, of the same sum."""
+    got = []
+    for most in (1, 1 << 40):
+        dy.reset_random_seed(5)
+        layers = Layers(("GPU:0", "GPU:0"))
+        with engine.tuned({"gpu.commands.most_collected": most}), dy.ComputationGraph(autobatching=1):
+            layers.loss(plainly).backward()
+            got.append(layers.gradients())
+    close(*got)
 
 
 @pytest.mark.usefixtures("small_graphs_keep_all")

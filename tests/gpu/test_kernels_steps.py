@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from test_kernels_emulated import each_order, module, poisoned, pytestmark, size  # noqa: F401 - skips too
-from test_kernels_lines import agree, numbers
+from test_kernels_emulated import agree, each_order, module, numbers, poisoned, pytestmark, size  # noqa: F401 - skips too
 
 PRODUCTS = np.dtype(
     [("a", "u8"), ("b", "u8"), ("stride_a", "i8"), ("stride_b", "i8")]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from arrays import all_close
-from layer_reference import LAYERS
+from layer_reference import LAYERS, OTHERS, Row
 from layer_reference import D as ROWS
 
 import dynet_cy as dy
@@ -66,14 +66,23 @@ def pairs(model: dy.ParameterCollection) -> Run:
 
 
 def images(model: dy.ParameterCollection) -> Run:
-    conv = nn.Conv2d(2, 3, 2, model, 1, 1)
-    norm = nn.BatchNorm(3, model, -1)
-    return lambda xs: [norm(conv(dy.reshape(xs[0], (D // 2, xs[0].dim()[0][1], 2))))]
+    norm = nn.BatchNorm(2, model, -1)
+    return lambda xs: [norm(dy.reshape(xs[0], (D // 2, xs[0].dim()[0][1], 2)))]
+
+
+def given(other: Row) -> Callable[[dy.ParameterCollection], Run]:
+    """A layer with a row that has inputs of its own."""
+
+    def make(model: dy.ParameterCollection) -> Run:
+        run = each(*other.layer)(model)
+        return lambda xs: run([dy.inputTensor(x) for (x,) in other.inputs])
+
+    return make
 
 
 PROGRAMS = {
     **{name: row(*layer) for name, (layer, _) in LAYERS.items()},
-    "conv1d": each(nn.Conv1d, D, 4, 3, 2, 1),
+    **{name: given(other) for name, other in OTHERS.items()},
     "encoder": each(nn.TransformerEncoder, 2, D, HEADS, HIDDEN, 0.0, "rectify", True, "rotary", causal=True),
     "decoder": decoder,
     "steps": steps,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+import test_ieee
 import test_offsets
 import test_ops
 from table import CASES, Case, first_rows
@@ -84,6 +86,39 @@ def test_values_with_offsets(case: Case, rows) -> None:
     rows(case)
     for offset in test_offsets.OFFSETS:
         test_offsets.test_offsets(case, offset)
+
+
+ODD = {name: odd for name, odd in test_ieee.ODD.items() if not np.isfinite(odd)}
+
+
+# What these make of such numbers depends on the order of their sums or on the algorithm, which are others on a device:
+# values too, or gradients only.
+OTHER_VALUES = ("crf_", "scaled_dot_product_attention", "conv2d_bias", "conv_transpose2d", "inverse")
+OTHER_VALUES += ("vanilla_lstm_gates-weightnoise",)
+OTHER_SLOPES = ("norm", "pickneglogsoftmax", "channel_norm", "label_chain", "logsumexp_dim", "logdet", "weight_norm")
+COMPARED = [c for c in CASES if c.shapes and not c.id.startswith(OTHER_VALUES)]
+
+
+@pytest.mark.parametrize("case", COMPARED, ids=lambda c: c.id)
+def test_numbers_that_are_not_finite(case: Case, rows) -> None:
+    """One of them in each argument, or all of it: the same numbers, infinities and NaN as on the CPU."""
+    rows(case)
+    samples = case.sample(np.random.default_rng(1), case.batch_sizes()[-1])
+    for (name, odd), i, whole in itertools.product(ODD.items(), range(len(samples)), (True, False)):
+        changed = [x.copy() for x in samples]
+        changed[i].reshape(-1)[: None if whole else 1] = odd
+        found = []
+        for device in (1, 0):
+            set_default_device(device)
+            try:
+                value, slopes = test_ieee.run(case, changed)
+                found.append([value, *(() if case.id.startswith(OTHER_SLOPES) else slopes)])
+            except (ValueError, IndexError):
+                found.append(None)
+        where = f"{name} in {'all' if whole else 'one number'} of argument {i}"
+        assert (found[0] is None) == (found[1] is None), where
+        for actual, wanted in zip(found[0] or (), found[1] or ()):
+            np.testing.assert_allclose(actual, wanted, rtol=10 * case.tol, atol=10 * case.tol, err_msg=where)
 
 
 @each_with_gradient

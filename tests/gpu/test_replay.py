@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from arrays import all_close, all_equal
-from test_devices import SPREAD, Network, batch_loss, needs
 from test_devices import devices as devices
-from test_training_gpu import TRAINERS
+from test_devices import needs
+from training import SPREAD, TRAINERS, Network
 
 import dynet_cy as dy
 from dynet_cy import profiling
@@ -406,7 +406,7 @@ def test_profiles_time_every_launch(capfd) -> None:
     with profiling.measure():
         profiling.set_level(2)
         dy.renew_cg()
-        batch_loss(network).forward()
+        network.batch_loss().forward()
     listed = capfd.readouterr().err.splitlines()
     assert listed.count("Forward Call") == 1
     assert "BatchSize:12 tanh {40}" in listed
@@ -562,7 +562,7 @@ def test_several_devices(devices, places) -> None:
         for k in range(5):
             dy.renew_cg()
             examples = [([1 + k, 2, 3], 0), ([4], k % 4), ([2, 2, 5, 6 - k], 2)]
-            loss = batch_loss(network, examples)
+            loss = network.batch_loss(examples)
             found.append(loss.npvalue())
             loss.backward()
             found += [p.grad_as_array() for p in network.parameters()]

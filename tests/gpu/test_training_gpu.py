@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
-from functools import partial
 
 import numpy as np
 import pytest
 from arrays import all_close, all_equal
 from tables import trained_tables
 from test_backend import in_a_process
+from training import (
+    ALONE,
+    EXAMPLES,
+    HERE,
+    SETTINGS,
+    SPREAD,
+    TRAINERS,
+    Network,
+    Places,
+    assert_alike,
+    average,
+    clip,
+    decay,
+    dense,
+    groups,
+    never_clip,
+    schedule,
+    trained,
+)  # fmt: skip
 
 import dynet_cy as dy
 from dynet_cy.core import engine
@@ -19,45 +38,6 @@ from dynet_cy.gpu.driver import synchronize
 from dynet_cy.graph.expressions import set_autobatching, set_default_device
 from dynet_cy.model.parameters import set_gradient_state
 from dynet_cy.train.interfaces import Plan
-
-# Arguments that differ from the defaults.
-ARGUMENTS: dict[str, dict[str, float]] = {
-    "CyclicalSGD": {"learning_rate_max": 0.2, "step_size": 3},
-    "MomentumSGD": {"learning_rate": 0.05},
-    "RMSProp": {"learning_rate": 0.01},
-    "Adam": {"alpha": 0.01},
-    "Amsgrad": {"alpha": 0.01},
-    "AdamW": {"alpha": 0.01, "weight_decay": 2},
-}
-TRAINERS = {
-    name[: -len("Trainer")]: partial(getattr(dy, name), **ARGUMENTS.get(name[: -len("Trainer")], {}))
-    for name in dy.__all__
-    if name.endswith("Trainer") and name not in ("Trainer", "PythonTrainer")
-}
-
-
-class Classifier:
-    """A classifier of table rows and a vector, with a hidden layer and three classes."""
-
-    def __init__(self) -> None:
-        self.model = dy.ParameterCollection()
-        self.W = self.model.add_parameters((40, 12))
-        self.b = self.model.add_parameters(40, init=0)
-        self.V = self.model.add_parameters((3, 40))
-        self.table = self.model.add_lookup_parameters((20, 12))
-
-    def loss(self, example) -> dy.Expression:
-        x, row, label = example
-        h = dy.tanh(dy.affine_transform([self.b, self.W, dy.inputVector(x) + self.table[row]]))
-        return dy.pickneglogsoftmax(self.V * h, label)
-
-    def state(self) -> list[np.ndarray]:
-        return [p.as_array() for p in (self.W, self.b, self.V, self.table)]
-
-
-def examples(n: int) -> list[tuple]:
-    rng = np.random.default_rng(5)
-    return [(rng.standard_normal(12), int(rng.integers(6)), int(rng.integers(3))) for _ in range(n)]
 
 
 @pytest.fixture
@@ -69,104 +49,45 @@ def on(device):
     dy.renew_cg()
 
 
-def trained(make_trainer, strategy: int = 1, change=None, updates: int = 5):
-    """Losses and parameters of a few updates with four examples each."""
-    dy.reset_random_seed(3)
-    set_autobatching(strategy)
-    classifier = Classifier()
-    trainer = make_trainer(classifier.model)
-    if change is not None:
-        change(classifier, trainer)
-    losses = []
-    data = examples(4 * updates)
-    for k in range(updates):
-        dy.renew_cg()
-        loss = dy.esum([classifier.loss(x) for x in data[4 * k : 4 * k + 4]])
-        losses.append(loss.value())
-        loss.backward()
-        trainer.update()
-    return classifier, trainer, losses
+def needs(places: Places) -> None:
+    missing = set(places) - {"", *dy.available_devices()}
+    if missing:
+        pytest.skip(f"needs {', '.join(sorted(missing))}")
 
 
-def assert_alike(found, desired) -> None:
-    np.testing.assert_allclose(found[2], desired[2], rtol=1e-4)
-    all_close(found[0].state(), desired[0].state(), rtol=1e-3, atol=1e-5)
-
-
-@pytest.mark.parametrize("strategy", [0, 1, 2])
-@pytest.mark.parametrize("name", TRAINERS)
-def test_trainers(on, name: str, strategy: int) -> None:
-    desired = trained(TRAINERS[name], strategy)
-    on(1)
-    assert_alike(trained(TRAINERS[name], strategy), desired)
-
-
-def clip(classifier, trainer) -> None:
-    trainer.set_clip_threshold(0.05)
-
-
-def never_clip(classifier, trainer) -> None:
-    trainer.set_clip_threshold(0)
-
-
-def decay(classifier, trainer) -> None:
-    classifier.model.set_weight_decay(0.05)
-
-
-def dense(classifier, trainer) -> None:
-    trainer.set_sparse_updates(False)
-
-
-def dense_decay(classifier, trainer) -> None:
-    dense(classifier, trainer)
-    decay(classifier, trainer)
-
-
-def frozen(classifier, trainer) -> None:
-    classifier.W.set_updated(False)
-    classifier.table.set_updated(False)
-
-
-def average(classifier, trainer) -> None:
-    trainer.exponential_moving_average(0.8)
-
-
-def groups(classifier, trainer) -> None:
-    """Groups with both kinds of decay, and with separate and common norms."""
-    decay(classifier, trainer)
-    trainer.set_clip_threshold(0.4)
-    trainer.group([classifier.b, classifier.table], learning_rate=0.02, weight_decay=3)
-    trainer.group(classifier.W, weight_decay=0, clip_threshold=0.05)
-    trainer.group(classifier.V, clip_threshold=0)
-
-
-def dense_groups(classifier, trainer) -> None:
-    dense(classifier, trainer)
-    groups(classifier, trainer)
-
-
-def unclipped_groups(classifier, trainer) -> None:
-    never_clip(classifier, trainer)
-    trainer.group([classifier.b, classifier.table], learning_rate=0.02, weight_decay=3)
-
-
-SETTINGS = [clip, never_clip, decay, dense, dense_decay, frozen, average, groups, dense_groups, unclipped_groups]
-
-
-@pytest.mark.parametrize("change", SETTINGS)
-@pytest.mark.parametrize("name", ["SimpleSGD", "Adam"])
-def test_settings(on, name: str, change) -> None:
-    desired = trained(TRAINERS[name], 1, change)
-    on(1)
-    found = trained(TRAINERS[name], 1, change)
+def alike(name: str, places: Places, strategy: int = 1, change=None):
+    """Both networks, trained on the CPU and on devices; they must be alike."""
+    needs(places)
+    desired = trained(name, ALONE, strategy, change)
+    set_default_device(1)  # the CPU again after the test: `on`
+    found = trained(name, places, strategy, change)
     assert_alike(found, desired)
+    return found, desired
+
+
+@pytest.mark.parametrize(("places", "strategy"), [(HERE, 0), (HERE, 1), (HERE, 2), (("CPU", "GPU:0", "CPU"), 1)])
+@pytest.mark.parametrize("name", TRAINERS)
+def test_trainers(on, name: str, places: Places, strategy: int) -> None:
+    alike(name, places, strategy)
+
+
+@pytest.mark.parametrize("places", SPREAD, ids="-".join)
+def test_trainers_of_several_devices(on, places: Places) -> None:
+    alike("MomentumSGD", places)
+
+
+@pytest.mark.parametrize(
+    ("name", "places"),
+    [("SimpleSGD", HERE), ("Adam", HERE), ("Adam", ("CPU", "GPU:0", "GPU:0")), ("Adam", ("GPU:0", "CPU", "CPU"))],
+)
+@pytest.mark.parametrize("change", SETTINGS)
+def test_settings(on, name: str, places: Places, change) -> None:
+    found, desired = alike(name, places, 1, change)
     if change is average:
-        for _, trainer, _ in (found, desired):
-            trainer.swap_params_to_moving_average()
-        assert_alike(found, desired)
-        for _, trainer, _ in (found, desired):
-            trainer.swap_params_to_weights()
-        assert_alike(found, desired)
+        for swap in ("swap_params_to_moving_average", "swap_params_to_weights"):
+            for _, trainer, _ in (found, desired):
+                getattr(trainer, swap)()
+            assert_alike(found, desired)
 
 
 @pytest.mark.parametrize("dense_too", [False, True])
@@ -175,18 +96,18 @@ def test_groups_have_an_effect(on, dense_too: bool) -> None:
     settings = [{"learning_rate": 0.05}, {"weight_decay": 3}, {"clip_threshold": 0.01}]
 
     def run(k: int) -> list[np.ndarray]:
-        def change(classifier, trainer) -> None:
+        def change(network, trainer) -> None:
             trainer.set_sparse_updates(not dense_too)
             if k < 3:
-                trainer.group([classifier.table, classifier.b], **settings[k])
+                trainer.group([network.table, network.b], **settings[k])
 
-        return trained(TRAINERS["SimpleSGD"], 1, change)[0].state()
+        return trained("SimpleSGD", change=change)[0].state()
 
     desired = [run(k) for k in range(4)]
     on(1)
     for k in range(4):
         all_close(run(k), desired[k], rtol=1e-4, atol=1e-6)
-        assert k == 3 or np.abs(desired[k][3] - desired[3][3]).max() > 1e-3
+        assert k == 3 or np.abs(desired[k][4] - desired[3][4]).max() > 1e-3
 
 
 @pytest.mark.parametrize("name", ["Adam", "MomentumSGD", "AdamW"])
@@ -244,19 +165,23 @@ def test_frozen_parameters_have_no_part(device: str, places, name: str, sparse: 
     all_close(found[0], desired[0], rtol=1e-4, atol=1e-6)
 
 
-def test_update_subset_and_restart(on) -> None:
-    def run():
-        classifier, trainer, losses = trained(TRAINERS["MomentumSGD"])
+@pytest.mark.parametrize("places", [HERE, ("GPU:0", "CPU", "GPU:0")])
+def test_update_subset_and_restart(on, places: Places) -> None:
+    def run(places: Places):
+        network, trainer, losses = trained("MomentumSGD", places)
         dy.renew_cg()
-        classifier.loss(examples(1)[0]).backward()
-        trainer.update_subset([0], [])
+        network.batch_loss().backward()
+        trainer.update_subset([0, 3], [])
         trainer.restart(0.2)
         trainer.update()
-        return classifier, trainer, losses
+        network.table.init_row(2, np.arange(6.0))
+        network.scale.clip_inplace(0.5, 0.9)
+        network.W.scale(0.5)
+        return network, trainer, losses
 
-    desired = run()
+    desired = run(ALONE)
     on(1)
-    assert_alike(run(), desired)
+    assert_alike(run(places), desired)
 
 
 def update_and_look(trainer) -> None:
@@ -279,50 +204,50 @@ LOOKS = {
 def test_gradients_that_are_not_finite(on, look: str, capsys) -> None:
     """No later update changes values; the next read raises an error that names the parameter; gradients are kept."""
     on(1)
-    classifier, trainer, _ = trained(TRAINERS["Adam"], change=decay)
+    network, trainer, _ = trained("Adam", change=decay)
     trainer.exponential_moving_average(0.5)
     dy.renew_cg()
-    classifier.loss(examples(1)[0]).backward()
+    network.loss(EXAMPLES[0]).backward()
     trainer.update()
-    before, settings, moments = classifier.state(), trainer._settings(), trainer._state_arrays()
+    before, settings, moments = network.state(), trainer._settings(), trainer._state_arrays()
     dy.renew_cg()
-    (dy.dot_product(classifier.b, dy.inputVector([np.inf] * 40)) + dy.sum_elems(classifier.table[3])).backward()
+    (dy.dot_product(network.b, dy.inputVector([np.inf] * 40)) + dy.sum_elems(network.table[3])).backward()
     trainer.update()
-    with pytest.raises(RuntimeError, match=r"Magnitude of gradient is bad: inf; the gradients of /_1 are not finite"):
-        LOOKS[look](classifier, trainer)
+    with pytest.raises(RuntimeError, match=r"Magnitude of gradient is bad: inf; the gradients of /_2 are not finite"):
+        LOOKS[look](network, trainer)
     trainer.set_clip_threshold(5)
     dy.renew_cg()
-    all_equal(classifier.state(), before)
+    all_equal(network.state(), before)
     assert trainer._settings() == settings
     for a, b in zip(trainer._state_arrays(), moments):
         all_equal(a, b)
-    assert np.isinf(classifier.b.grad_as_array()).all()
-    assert classifier.table.row_grad_as_array(3).tolist() == [1] * 12
+    assert np.isinf(network.b.grad_as_array()).all()
+    assert network.table.row_grad_as_array(3).tolist() == [1] * 6
     # The gradients remain for the next update, which is skipped too.
     trainer.update()
     synchronize(0)
     with pytest.raises(RuntimeError, match="Nothing was updated"):
         trainer.update()
-    set_gradient_state(classifier.b, None)
+    set_gradient_state(network.b, None)
     trainer.update()
     trainer.status()
-    assert np.abs(classifier.table.as_array()[3] - before[3][3]).max() > 0
-    assert np.isfinite(classifier.b.as_array()).all()
+    assert np.abs(network.table.as_array()[3] - before[4][3]).max() > 0
+    assert np.isfinite(network.b.as_array()).all()
 
 
 @pytest.mark.parametrize("threshold", [5, 0], ids=["clipped", "unclipped"])
 def test_rows_that_are_not_finite(on, threshold: float) -> None:
     on(1)
-    classifier = Classifier()
-    trainer = dy.SimpleSGDTrainer(classifier.model)
+    network = Network()
+    trainer = dy.SimpleSGDTrainer(network.model)
     trainer.set_clip_threshold(threshold)
-    before = classifier.state()
+    before = network.state()
     dy.renew_cg()
-    dy.dot_product(classifier.table[4], dy.inputVector([np.nan] * 12)).backward()
+    dy.dot_product(network.table[4], dy.inputVector([np.nan] * 6)).backward()
     trainer.update()
-    with pytest.raises(RuntimeError, match=r"bad: nan; the gradients of /_3 are not finite.  Nothing was updated"):
+    with pytest.raises(RuntimeError, match=r"bad: nan; the gradients of /_0 are not finite.  Nothing was updated"):
         trainer.status()
-    all_equal(classifier.state(), before)
+    all_equal(network.state(), before)
 
 
 @pytest.mark.parametrize("other", ["beside", "after", "below"])
@@ -395,17 +320,17 @@ def test_a_schedule_does_not_count_what_was_left_out(on) -> None:
     assert run(1) == run(0)
 
 
-def mixed_updates(make_trainer, change=None, with_norms: bool = False):
+def mixed_updates(name: str, change=None, with_norms: bool = False):
     """Updates; some of them are dropped."""
     dy.reset_random_seed(3)
-    classifier = Classifier()
-    trainer = make_trainer(classifier.model)
+    network = Network()
+    trainer = TRAINERS[name](network.model)
     if change is not None:
-        change(classifier, trainer)
+        change(network, trainer)
     norms = []
-    for k, x in enumerate(examples(12)):
+    for k in range(12):
         dy.renew_cg()
-        loss = classifier.loss(x)
+        loss = network.loss(EXAMPLES[k % 5])
         if k % 3 == 1:
             loss *= np.nan if k % 2 else np.inf
         loss.backward()
@@ -415,12 +340,7 @@ def mixed_updates(make_trainer, change=None, with_norms: bool = False):
             trainer.update(skip_nonfinite=True)
         if with_norms:
             norms.append(trainer.gradient_norm)
-    return classifier, trainer, norms
-
-
-def schedule(classifier: Classifier, trainer) -> None:
-    trainer.group(classifier.V, learning_rate=0.02)
-    trainer.schedule = dy.WarmupSchedule(3, then=dy.LinearSchedule(8))
+    return network, trainer, norms
 
 
 @pytest.mark.parametrize("change", [None, clip, never_clip, decay, dense, groups, average, schedule])
@@ -430,10 +350,10 @@ def test_dropped_updates(on, name: str, change, capsys) -> None:
     found = []
     for device in (0, 1):
         on(device)
-        classifier, trainer, _ = mixed_updates(TRAINERS[name], change)
+        network, trainer, _ = mixed_updates(name, change)
         trainer.status()
-        found.append((classifier.state(), capsys.readouterr().err, trainer._steps, trainer._settings()))
-        for p in (classifier.W, classifier.b, classifier.table):
+        found.append((network.state(), capsys.readouterr().err, trainer._steps, trainer._settings()))
+        for p in (network.W, network.b, network.table):
             assert not p.grad_as_array().any()
         assert trainer._state_arrays() is not None
     assert "updates=8 skipped=4]" in found[0][1]
@@ -460,22 +380,22 @@ def test_the_norm_of_whole_parameters_and_of_rows(on) -> None:
 
 
 def test_norms(on) -> None:
-    desired = mixed_updates(TRAINERS["Adam"], clip, True)[2]
+    desired = mixed_updates("Adam", clip, True)[2]
     assert np.isfinite(desired).sum() == 8
     on(1)
-    np.testing.assert_allclose(mixed_updates(TRAINERS["Adam"], clip, True)[2], desired, rtol=1e-4)
-    _, trainer, norms = mixed_updates(TRAINERS["Adam"], clip)
+    np.testing.assert_allclose(mixed_updates("Adam", clip, True)[2], desired, rtol=1e-4)
+    _, trainer, norms = mixed_updates("Adam", clip)
     assert trainer.gradient_norm == pytest.approx(desired[-1], rel=1e-4)
 
 
 def test_dropping_does_not_wait(on) -> None:
     on(1)
-    classifier, trainer, _ = trained(TRAINERS["Adam"])
+    network, trainer, _ = trained("Adam")
     trainer.update(skip_nonfinite=True)
     before = engine.stats("gpu.0")
     for factor in (1, np.nan, 1, np.inf):
         dy.renew_cg()
-        (classifier.loss(examples(1)[0]) * factor).backward()
+        (network.loss(EXAMPLES[0]) * factor).backward()
         trainer.update(skip_nonfinite=True)
     after = engine.stats("gpu.0")
     assert after["waits"] == before["waits"]
@@ -513,47 +433,47 @@ def test_learning_rates_of_updates_that_may_be_dropped(on) -> None:
 def test_zero_gradients(on) -> None:
     """Zeroing also covers gradients of an update that the device skipped and the host does not know of yet."""
     on(1)
-    classifier, trainer, _ = trained(TRAINERS["Adam"])
-    before = classifier.state()
-    for zero in (trainer.zero_gradients, classifier.model.zero_gradients):
+    network, trainer, _ = trained("Adam")
+    before = network.state()
+    for zero in (trainer.zero_gradients, network.model.zero_gradients):
         dy.renew_cg()
-        (classifier.loss(examples(1)[0]) * np.nan).backward()
+        (network.loss(EXAMPLES[0]) * np.nan).backward()
         trainer.update()
         with pytest.raises(RuntimeError, match="Nothing was updated"):
             trainer.status()
         zero()
-        for p in (classifier.W, classifier.b, classifier.V, classifier.table):
+        for p in (network.W, network.b, network.V, network.table):
             assert not p.grad_as_array().any()
         trainer.update_subset([], [])
         trainer.status()
-        all_equal(classifier.state(), before)
+        all_equal(network.state(), before)
     # In the other order the error comes later, and training goes on too.
     dy.renew_cg()
-    (classifier.loss(examples(1)[0]) * np.nan).backward()
+    (network.loss(EXAMPLES[0]) * np.nan).backward()
     trainer.update()
-    classifier.model.zero_gradients()
+    network.model.zero_gradients()
     with pytest.raises(RuntimeError, match="of parameters that have been set to zero since are not finite"):
         trainer.status()
     dy.renew_cg()
-    (classifier.loss(examples(1)[0]) * np.nan).backward()
+    (network.loss(EXAMPLES[0]) * np.nan).backward()
     trainer.update()
     with pytest.raises(RuntimeError, match="Nothing was updated"):
         trainer.zero_gradients()
     trainer.zero_gradients()
     dy.renew_cg()
-    classifier.loss(examples(1)[0]).backward()
+    network.loss(EXAMPLES[0]).backward()
     trainer.update(skip_nonfinite=True)
     assert trainer.gradient_norm > 0
 
 
 def test_updates_without_gradients(on, capfd) -> None:
     on(1)
-    classifier = Classifier()
-    trainer = dy.MomentumSGDTrainer(classifier.model)
-    before = classifier.state()
+    network = Network()
+    trainer = dy.MomentumSGDTrainer(network.model)
+    before = network.state()
     trainer.update()
     trainer.update_subset([], [])
-    all_equal(classifier.state(), before)
+    all_equal(network.state(), before)
     assert capfd.readouterr().err == ""
 
 
@@ -584,7 +504,7 @@ def test_status(on, capsys) -> None:
     found = []
     for device in (0, 1):
         on(device)
-        _, trainer, _ = trained(TRAINERS["SimpleSGD"], 1, clip)
+        _, trainer, _ = trained("SimpleSGD", change=clip)
         trainer.status()
         trainer.status()
         found.append(capsys.readouterr().err)
@@ -593,7 +513,7 @@ def test_status(on, capsys) -> None:
 
 def test_repeats_to_the_last_bit(on) -> None:
     on(1)
-    first, second = trained(TRAINERS["Adam"]), trained(TRAINERS["Adam"])
+    first, second = trained("Adam"), trained("Adam")
     assert first[2] == second[2]
     all_equal(first[0].state(), second[0].state())
 
@@ -601,80 +521,85 @@ def test_repeats_to_the_last_bit(on) -> None:
 def test_same_start(on) -> None:
     """Initial values equal the CPU's."""
     dy.reset_random_seed(3)
-    desired = Classifier().state()
+    desired = Network().state()
     on(1)
     dy.reset_random_seed(3)
-    all_equal(Classifier().state(), desired)
+    all_equal(Network().state(), desired)
 
 
 def test_files(on, tmp_path) -> None:
     """A model saved on one device can be loaded on the other."""
     on(1)
-    classifier, trainer, _ = trained(TRAINERS["Adam"])
-    classifier.model.save(str(tmp_path / "model.txt"))
-    dy.save(str(tmp_path / "listed"), [classifier.W, classifier.table])
-    on(0)
-    other = Classifier()
-    other.model.populate(str(tmp_path / "model.txt"))
-    all_equal(other.state(), classifier.state())
-    assert other.W.is_updated()
-    collection = dy.ParameterCollection()
-    W, table = dy.load(str(tmp_path / "listed"), collection)
-    np.testing.assert_array_equal(W.as_array(), classifier.W.as_array())
-    np.testing.assert_array_equal(table.as_array(), classifier.table.as_array())
+    network, _, _ = trained("Adam")
+    network.model.save(str(tmp_path / "model.txt"))
+    dy.save(str(tmp_path / "listed"), [network.W, network.table])
+    for device in (0, 1):
+        on(device)
+        other = Network()
+        other.model.populate(str(tmp_path / "model.txt"))
+        all_equal(other.state(), network.state())
+        assert other.W.is_updated()
+        listed = dy.load(str(tmp_path / "listed"), dy.ParameterCollection())
+        all_equal([p.as_array() for p in listed], [p.as_array() for p in (network.W, network.table)])
+
+
+@pytest.mark.parametrize("places", [HERE, ("CPU", "GPU:0", "GPU:1")])
+@pytest.mark.parametrize("how", ["pickle", "copy", "safetensors", "text"])
+def test_training_goes_on(on, tmp_path, how: str, places: Places) -> None:
+    """Training resumes from a checkpoint with the same bits, including the state of the trainer and the gradients that
+    are not applied yet; a file of text can be loaded into a model with other devices."""
+    needs(places)
     on(1)
-    back = Classifier()
-    back.model.populate(str(tmp_path / "model.txt"))
-    all_equal(back.state(), classifier.state())
-
-
-@pytest.mark.parametrize("how", ["pickle", "safetensors"])
-def test_training_goes_on(on, tmp_path, how: str) -> None:
-    """Training resumes from a checkpoint with the same bits, including the state of the trainer."""
-    on(1)
-
-    def steps(classifier, trainer, n: int) -> None:
-        for x in examples(n):
-            dy.renew_cg()
-            classifier.loss(x).backward()
-            trainer.update()
-
-    classifier, trainer, _ = trained(TRAINERS["Adam"])
+    network, trainer, _ = trained("Adam", places)
+    dy.renew_cg()
+    network.batch_loss().backward()
     if how == "pickle":
-        again, other = pickle.loads(pickle.dumps((classifier, trainer)))
+        again, other = pickle.loads(pickle.dumps((network, trainer)))
+    elif how == "copy":
+        again, other = copy.deepcopy((network, trainer))
+    elif how == "safetensors":
+        dy.save_safetensors(tmp_path / "state", network.model, trainer)
+        again, other, _ = trained("Adam", places, n=1)
+        dy.load_safetensors(tmp_path / "state", again.model, other)
     else:
-        dy.save_safetensors(tmp_path / "state.safetensors", classifier.model, trainer)
-        again, other, _ = trained(TRAINERS["Adam"], updates=1)
-        dy.load_safetensors(tmp_path / "state.safetensors", again.model, other)
-    assert again.model.storage.device == 1
-    steps(classifier, trainer, 3)
-    steps(again, other, 3)
-    all_equal(again.state(), classifier.state())
+        network.model.save(tmp_path / "model")
+        again, other, _ = trained("Adam", ALONE, n=1)
+        again.model.populate(tmp_path / "model")
+    all_equal(again.state(), network.state())
+    if how == "text":
+        return
+    assert [p.storage.device for p in again.parameters()] == [p.storage.device for p in network.parameters()]
+    for own, its_trainer in ((network, trainer), (again, other)):
+        its_trainer.update()
+        dy.renew_cg()
+        own.batch_loss().backward()
+        its_trainer.update()
+    all_equal(again.state(), network.state())
 
 
 def test_values_of_parameters(on) -> None:
     """Values that the program reads and writes."""
     on(1)
-    classifier = Classifier()
-    p, table = classifier.b, classifier.table
+    network = Network()
+    p, table = network.b, network.table
     p.set_value(np.arange(40))
     assert p.as_array()[39] == 39
     p.scale(2)
     p.clip_inplace(0, 5)
     dy.renew_cg()
     assert p.npvalue().max() == 5
-    table.init_row(3, np.ones(12))
+    table.init_row(3, np.ones(6))
     dy.renew_cg()
     loss = dy.dot_product(table[3], table[3]) + dy.dot_product(p, p)
-    assert loss.value() == 12 + 0 + 4 + 16 + 37 * 25
+    assert loss.value() == 6 + 0 + 4 + 16 + 37 * 25
     loss.backward()
-    assert table.row_grad_as_array(3).tolist() == [2] * 12
+    assert table.row_grad_as_array(3).tolist() == [2] * 6
     assert p.gradient()[1] == p.grad_as_array()[1] == 4
     p.scale_gradient(0.5)
     assert p.grad_as_array()[1] == 2
     p.zero()
     assert not p.as_array().any()
-    table.init_from_array(np.zeros((20, 12)))
+    table.init_from_array(np.zeros((9, 6)))
     assert not table.as_array().any()
 
 
@@ -682,11 +607,11 @@ def test_values_of_parameters(on) -> None:
 def test_steps_do_not_wait(on, change) -> None:
     """A training step does not wait for the device."""
     on(1)
-    classifier, trainer, _ = trained(TRAINERS["Adam"], 1, change)
+    network, trainer, _ = trained("Adam", change=change)
     before = engine.stats("gpu.0")
-    for x in examples(3):
+    for x in EXAMPLES[:3]:
         dy.renew_cg()
-        classifier.loss(x).backward()
+        network.loss(x).backward()
         trainer.update()
     after = engine.stats("gpu.0")
     assert after["waits"] == before["waits"]

@@ -30,5 +30,5 @@ def test_some_allocations_fail() -> None:
 
 
 @pytest.mark.slow
-def test_one_in_three_allocations_fails() -> None:
-    run("--every", "3")
+def test_one_in_seven_allocations_fails() -> None:
+    run("--every", "7")

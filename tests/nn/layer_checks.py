@@ -91,20 +91,18 @@ def reference_slopes(
 ) -> list[Array]:
     """Gradients of the parameters and then of the inputs, by central differences in float64."""
     held = arrays(layer)
-    examples = [tuple(np.array(x, dtype=np.float64) for x in example) for example in inputs]
-
-    def loss() -> float:
-        return sum(float((reference(held, *example) * f).sum()) for example, f in zip(examples, factors))
-
+    examples = [(tuple(np.array(x, dtype=np.float64) for x in example), f) for example, f in zip(inputs, factors)]
+    # A parameter changes the results of all examples, an input those of its own.
+    moved = [(x, examples) for x in held.values()] + [(x, [one]) for one in examples for x in one[0]]
     found = []
-    for x in [*held.values(), *(x for example in examples for x in example)]:
+    for x, changed in moved:
         slope = np.zeros_like(x)
         for at in np.ndindex(*x.shape):
-            old = x[at]
-            x[at] = old + 1e-6
-            above = loss()
-            x[at] = old - 1e-6
-            slope[at] = (above - loss()) / 2e-6
+            old, losses = x[at], []
+            for step in (1e-6, -1e-6):
+                x[at] = old + step
+                losses.append(sum(float((reference(held, *example) * f).sum()) for example, f in changed))
+            slope[at] = (losses[0] - losses[1]) / 2e-6
             x[at] = old
         found.append(slope)
     return found

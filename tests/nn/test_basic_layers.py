@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from layer_checks import arrays, check_layer, parameters, randomized, sentences
-from layer_reference import ELSEWHERE, LAYERS, D
+from layer_reference import ELSEWHERE, LAYERS, ROWS, D
 from module_examples import run_examples
 
 import dynet_cy as dy
@@ -23,13 +23,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "layers.md"
 
 
 def made(name: str, seed: int = 0):
-    cls, *spec = LAYERS[name][0]
+    cls, *spec = ROWS[name].layer
     return randomized(cls.from_spec(spec, dy.ParameterCollection()), seed)
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", ROWS)
 def test_values_and_gradients(name: str) -> None:
-    check_layer(made(name), LAYERS[name][1], sentences(D))
+    row = ROWS[name]
+    check_layer(made(name), row.formula, row.inputs, tolerance=row.tolerance)
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -42,22 +43,27 @@ def test_a_vector_is_a_column(name: str) -> None:
     np.testing.assert_allclose(found.npvalue(), want, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_files_pickles_and_copies(name: str, tmp_path: Path) -> None:
-    layer = made(name, 3)
-    x = sentences(D)[0][0]
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", ROWS)
+def test_files_pickles_and_copies(name: str, training: bool, tmp_path: Path) -> None:
+    layer = made(name, 3).train(training)
+    ((x,), *_) = ROWS[name].inputs
 
     def value(layer):
         return layer(dy.inputTensor(x)).npvalue()
 
-    dy.save(tmp_path / "m", [layer])
-    (loaded,) = dy.load(tmp_path / "m", dy.ParameterCollection())
-    assert type(loaded) is type(layer)
-    assert loaded.spec == layer.spec
-    for other in (loaded, pickle.loads(pickle.dumps(layer)), copy.deepcopy(layer)):
+    others = [pickle.loads(pickle.dumps(layer)), copy.deepcopy(layer)]
+    if parameters(layer):
+        dy.save(tmp_path / "m", [layer])
+        others += [loaded.train(training) for loaded in dy.load(tmp_path / "m", dy.ParameterCollection())]
+    for other in others:
+        assert type(other) is type(layer)
+        assert (other.spec, other.training) == (layer.spec, training)
         np.testing.assert_array_equal(value(other), value(layer))
-        parameters(other)[0].set_value(0 * parameters(other)[0].as_array())
-        assert not np.array_equal(value(other), value(layer))
+        if parameters(layer):
+            for p in parameters(other):
+                p.scale(2)
+            assert not np.array_equal(value(other), value(layer))
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -326,7 +332,7 @@ def layer_classes() -> set[str]:
 
 
 def test_every_layer_has_a_row_or_tests_of_its_own() -> None:
-    rows = {cls.__name__ for (cls, *_), _ in LAYERS.values()}
+    rows = {row.layer[0].__name__ for row in ROWS.values()}
     assert rows | set(ELSEWHERE) == layer_classes()
     assert not rows & set(ELSEWHERE)
     for name, file in ELSEWHERE.items():

@@ -2,55 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 from layer_checks import arrays, check_layer, check_minibatch, randomized, sentences
+from layer_reference import conv1d
 
 import dynet_cy as dy
 from dynet_cy import nn
-
-CONV1D = [
-    (3, 1, "valid", 1, True),
-    (3, 1, "same", 1, True),
-    (2, 1, "same", 1, False),
-    (3, 2, 1, 1, True),
-    (2, 1, 2, 2, True),
-    (1, 1, "valid", 1, True),
-    (1, 2, "valid", 1, False),
-]
-
-
-def conv1d(p, x, width, stride, padding, dilation, groups=1):
-    reach = dilation * (width - 1)
-    before = {"valid": 0, "same": reach // 2}.get(padding, padding)
-    after = {"valid": 0, "same": reach - reach // 2}.get(padding, padding)
-    x = np.pad(x, ((0, 0), (before, after)))
-    starts = range(0, x.shape[1] - reach, stride)
-    parts = []
-    for rows, W in zip(np.split(x, groups), np.split(p["W"], groups)):
-        windows = [np.concatenate([rows[:, at + k * dilation] for k in range(width)]) for at in starts]
-        parts.append(W @ np.stack(windows, 1))
-    return np.concatenate(parts) + p.get("b", np.zeros(1))[:, None]
-
-
-@pytest.mark.parametrize("options", CONV1D, ids=str)
-def test_conv1d(options) -> None:
-    width, stride, padding, dilation, bias = options
-    layer = nn.Conv1d(3, 4, width, dy.ParameterCollection(), stride, padding, dilation, bias)
-    check_layer(randomized(layer), lambda p, x: conv1d(p, x, width, stride, padding, dilation), sentences(3, (5, 3, 6)))
-
-
-@pytest.mark.parametrize("options", CONV1D, ids=str)
-def test_conv1d_in_groups(options) -> None:
-    width, stride, padding, dilation, bias = options
-    layer = nn.Conv1d(4, 6, width, dy.ParameterCollection(), stride, padding, dilation, bias, groups=2)
-    assert layer.W.shape() == (6, 2 * width)
-    check_layer(
-        randomized(layer), lambda p, x: conv1d(p, x, width, stride, padding, dilation, 2), sentences(4, (5, 3, 6))
-    )
 
 
 def test_conv1d_of_short_sentences() -> None:
@@ -61,99 +19,6 @@ def test_conv1d_of_short_sentences() -> None:
     layer = nn.Conv1d(3, 4, 3, dy.ParameterCollection())
     with pytest.raises(dy.DimensionError, match="2 columns, with padding, for windows of 3"):
         layer(dy.zeros((3, 2)))
-
-
-def conv2d(p, x, stride, around, dilation=(1, 1), groups=1):
-    x = np.pad(x, ((around[0],) * 2, (around[1],) * 2, (0, 0)))
-    f = p["W"]
-    rows, columns = ((f.shape[d] - 1) * dilation[d] + 1 for d in range(2))
-    found = np.empty(
-        ((x.shape[0] - rows) // stride[0] + 1, (x.shape[1] - columns) // stride[1] + 1, f.shape[3]), dtype=x.dtype
-    )
-    for i, j in np.ndindex(*found.shape[:2]):
-        window = x[i * stride[0] :, j * stride[1] :][: rows : dilation[0], : columns : dilation[1]]
-        parts = zip(np.split(window, groups, 2), np.split(f, groups, 3))
-        found[i, j] = np.concatenate([np.einsum("abc,abco->o", *part) for part in parts])
-    return found + p.get("b", 0)
-
-
-@pytest.mark.parametrize(
-    ("size", "stride", "padding", "around", "bias"),
-    [
-        (2, 1, "valid", (0, 0), True),
-        (3, 1, "same", (1, 1), False),
-        ((2, 3), (1, 2), (1, 0), (1, 0), True),
-        ((1, 2), 1, 1, (1, 1), True),
-    ],
-)
-def test_conv2d(size, stride, padding, around, bias) -> None:
-    layer = randomized(nn.Conv2d(2, 3, size, dy.ParameterCollection(), stride, padding, bias))
-    steps = (stride, stride) if isinstance(stride, int) else stride
-    rng = np.random.default_rng(0)
-    images = [(rng.normal(size=(*shape, 2)).astype(np.float32),) for shape in [(4, 5), (4, 5), (3, 6)]]
-    check_layer(layer, lambda p, x: conv2d(p, x, steps, around), images, tolerance=3e-5)
-
-
-@pytest.mark.parametrize(("dilation", "groups"), [((2, 1), 1), (1, 2), (2, 4)])
-def test_conv2d_dilated_and_in_groups(dilation, groups) -> None:
-    layer = randomized(nn.Conv2d(4, 8, (2, 3), dy.ParameterCollection(), 1, (1, 1), True, dilation, groups))
-    assert layer.W.shape() == (2, 3, 4 // groups, 8)
-    apart = (dilation, dilation) if isinstance(dilation, int) else dilation
-    rng = np.random.default_rng(0)
-    images = [(rng.normal(size=(*shape, 4)).astype(np.float32),) for shape in [(4, 5), (4, 5), (3, 6)]]
-    check_layer(layer, lambda p, x: conv2d(p, x, (1, 1), (1, 1), apart, groups), images, tolerance=3e-5)
-
-
-def conv_transpose2d(p, x, stride, padding, more, dilation, groups):
-    """Each pixel adds the filters of its group, times its value, to the result."""
-    f = p["W"]
-    shape = [(x.shape[d] - 1) * stride[d] + (f.shape[d] - 1) * dilation[d] + 1 for d in range(2)]
-    y = np.zeros((*(shape[d] + more[d] for d in range(2)), f.shape[2] * groups), dtype=x.dtype)
-    for i, j in np.ndindex(*x.shape[:2]):
-        parts = zip(np.split(x[i, j], groups), np.split(f, groups, 3))
-        put = np.concatenate([np.einsum("c,aboc->abo", *part) for part in parts], 2)
-        at = y[i * stride[0] :, j * stride[1] :]
-        at[: (f.shape[0] - 1) * dilation[0] + 1 : dilation[0], : (f.shape[1] - 1) * dilation[1] + 1 : dilation[1]] += (
-            put
-        )
-    ends = [shape[d] - padding[d] + more[d] for d in range(2)]
-    return y[padding[0] : ends[0], padding[1] : ends[1]] + p.get("b", 0)
-
-
-TRANSPOSED = [
-    ((1, 1), (0, 0), (0, 0), (1, 1), 1, True),
-    ((2, 2), (1, 1), (1, 0), (1, 1), 1, False),
-    ((3, 2), (0, 1), (2, 1), (2, 1), 2, True),
-]
-
-
-@pytest.mark.parametrize(("stride", "padding", "more", "dilation", "groups", "bias"), TRANSPOSED)
-def test_conv_transpose2d(stride, padding, more, dilation, groups, bias) -> None:
-    model = dy.ParameterCollection()
-    layer = nn.ConvTranspose2d(4, 6, (3, 2), model, stride, padding, more, bias, dilation, groups)
-    rng = np.random.default_rng(0)
-    images = [(rng.normal(size=(*shape, 4)).astype(np.float32),) for shape in [(3, 4), (3, 4), (4, 3)]]
-    check_layer(
-        randomized(layer),
-        lambda p, x: conv_transpose2d(p, x, stride, padding, more, dilation, groups),
-        images,
-        tolerance=3e-5,
-    )
-
-
-@pytest.mark.parametrize(("stride", "padding", "more", "dilation", "groups", "bias"), TRANSPOSED)
-def test_conv_transpose1d(stride, padding, more, dilation, groups, bias) -> None:
-    """ConvTranspose1d equals ConvTranspose2d along one axis."""
-    stride, padding, more, dilation = stride[1], padding[1], more[1], dilation[0]
-    model = dy.ParameterCollection()
-    layer = nn.ConvTranspose1d(4, 6, 3, model, stride, padding, more, bias, dilation, groups)
-
-    def formula(p, x):
-        p = {**p, "W": p["W"].swapaxes(0, 1)[:, None]}
-        pair = (stride, 1), (padding, 0), (more, 0), (dilation, 1)
-        return conv_transpose2d(p, x.T[:, None], *pair, groups)[:, 0].T
-
-    check_layer(randomized(layer), formula, sentences(4, (5, 3, 6)), tolerance=3e-5)
 
 
 def test_conv_errors() -> None:
@@ -183,28 +48,6 @@ def test_conv_errors() -> None:
         nn.ConvTranspose1d(3, 4, 2, model, padding=1)(dy.zeros((3, 1)))
     with pytest.raises(TypeError, match="argument x: expected an expression"):
         nn.Conv2d(3, 4, 2, model)("text")
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda model: nn.Conv1d(3, 4, 3, model, 1, "same", 2),
-        lambda model: nn.Conv2d(3, 6, (2, 1), model, dilation=2, groups=3),
-        lambda model: nn.ConvTranspose2d(3, 6, (2, 1), model, 2, (1, 0), groups=3),
-        lambda model: nn.Conv2d(3, 4, (2, 1), model, 1, (1, 0)),
-        lambda model: nn.BatchNorm(3, model, -1, 0.2).eval(),
-    ],
-)
-def test_files_pickles_and_copies(make, tmp_path) -> None:
-    layer = randomized(make(dy.ParameterCollection()), deviation=0.01)
-    x = dy.inputTensor(np.random.default_rng(0).normal(size=(3, 4, 3)[-2 if isinstance(layer, nn.Conv1d) else 0 :]))
-    if isinstance(layer, nn.Conv1d):
-        x = dy.reshape(x, (3, 4))
-    dy.save(tmp_path / "m", [layer])
-    (loaded,) = dy.load(tmp_path / "m", dy.ParameterCollection())
-    for other in (loaded.eval(), pickle.loads(pickle.dumps(layer)), copy.deepcopy(layer)):
-        assert other.spec == layer.spec
-        np.testing.assert_array_equal(other(x).npvalue(), layer(x).npvalue())
 
 
 # ---- BatchNorm

@@ -2,41 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import importlib.util
-import pickle
 
 import numpy as np
 import pytest
-from layer_checks import check_layer, randomized
-from test_convolution_layers import conv2d
 
 import dynet_cy as dy
 from dynet_cy import nn
 
 NO_TORCH = "" if importlib.util.find_spec("torch") else "PyTorch is not installed"
-
-
-def images(*shapes, channels=4, seed=0):
-    rng = np.random.default_rng(seed)
-    return [(rng.normal(size=(*shape, channels)),) for shape in shapes]
-
-
-def pooled(x, size, stride, padding, f):
-    x = np.pad(x, [(n, n) for n in padding] + [(0, 0)], constant_values=np.nan)
-    starts = [range(0, n - s + 1, by) for n, s, by in zip(x.shape, size, stride)]
-    return np.array([[f(x[i : i + size[0], j : j + size[1]], axis=(0, 1)) for j in starts[1]] for i in starts[0]])
-
-
-@pytest.mark.parametrize(
-    ("size", "stride", "padding"), [(2, None, 0), (3, 2, 1), ((3, 2), (1, 3), (1, 0)), ((1, 4), 2, (0, 2))]
-)
-def test_pools(size, stride, padding) -> None:
-    a, b, c = ((n, n) if isinstance(n, int) else n for n in (size, size if stride is None else stride, padding))
-    for cls, f in ((nn.MaxPool2d, np.nanmax), (nn.AvgPool2d, np.nanmean)):
-        check_layer(
-            cls(size, stride, padding), lambda p, x, f=f: pooled(x, a, b, c, f), images((4, 5), (5, 4), channels=1)
-        )
 
 
 @pytest.mark.skipif(bool(NO_TORCH), reason=NO_TORCH or "-")
@@ -49,21 +23,6 @@ def test_means_with_zeros_around_are_those_of_pytorch() -> None:
     for counted, found in [(True, nn.AvgPool2d(3, 2)(padded)), (False, nn.AvgPool2d(3, 2, 1)(x))]:
         there = torch.nn.AvgPool2d(3, 2, 1, count_include_pad=counted)(torch.tensor(x.transpose(2, 0, 1)))
         np.testing.assert_allclose(found.npvalue(), there.numpy().transpose(1, 2, 0), atol=1e-6)
-
-
-def test_means_of_images_of_any_size() -> None:
-    check_layer(nn.GlobalAvgPool2d(), lambda p, x: x.mean((0, 1)), images((6, 5), (1, 1), (2, 9)))
-
-
-def flat(x):
-    """As PyTorch flattens: the channels are its first axis."""
-    return (x.transpose(2, 0, 1) if x.ndim == 3 else x).ravel()
-
-
-def test_flattening() -> None:
-    for shape in ((3, 2), (3, 2, 4), (1, 2, 4), (3, 2, 1), (5,)):
-        x = np.random.default_rng(0).normal(size=shape)
-        check_layer(nn.Flatten(), lambda p, x: flat(x), [(x,)])
 
 
 @pytest.mark.skipif(bool(NO_TORCH), reason=NO_TORCH or "-")
@@ -85,53 +44,6 @@ def test_flattening_after_convolutions_is_that_of_pytorch(axes) -> None:
     np.testing.assert_allclose(ours(dy.inputTensor(batch, batched=True)).npvalue(), expected.T, atol=1e-5)
     for i in range(3):
         np.testing.assert_allclose(ours(dy.inputTensor(batch[..., i])).npvalue(), expected[i], atol=1e-5)
-
-
-def group_norm(p, x, groups, eps=1e-5, name=""):
-    parts = x.reshape(-1, groups, x.shape[-1] // groups)
-    scale = np.sqrt(parts.var((0, 2), keepdims=True) + eps)
-    return ((parts - parts.mean((0, 2), keepdims=True)) / scale).reshape(x.shape) * p[name + "g"] + p[name + "b"]
-
-
-@pytest.mark.parametrize(("groups", "eps"), [(1, 1e-5), (2, 0.1), (4, 1e-5)])
-def test_group_norm(groups, eps) -> None:
-    layer = randomized(nn.GroupNorm(groups, 4, dy.ParameterCollection(), eps=eps))
-    check_layer(layer, lambda p, x: group_norm(p, x, groups, eps), images((3, 2), (3, 2), (2, 5)), tolerance=3e-5)
-
-
-def test_group_norm_of_columns() -> None:
-    layer = randomized(nn.GroupNorm(2, 4, dy.ParameterCollection(), axis=0))
-    x = np.random.default_rng(1).normal(size=(4, 3))
-    check_layer(layer, lambda p, x: group_norm(p, x.T, 2).T, [(x,)], tolerance=3e-5)
-
-
-def residual(p, x, stride, bottleneck, groups):
-    """The formula of a block with group norms."""
-
-    def step(x, i, stride=1):
-        around = 1 if p[f"conv{i}/W"].shape[0] == 3 else 0
-        found = conv2d({"W": p[f"conv{i}/W"]}, x, (stride, stride), (around, around))
-        return group_norm(p, found, groups, name=f"bn{i}/")
-
-    if bottleneck:
-        y = step(np.maximum(step(np.maximum(step(x, 1), 0), 2, stride), 0), 3)
-    else:
-        y = step(np.maximum(step(x, 1, stride), 0), 2)
-    if "downsample/0/W" in p:
-        x = group_norm(p, conv2d({"W": p["downsample/0/W"]}, x, (stride, stride), (0, 0)), groups, name="downsample/1/")
-    return np.maximum(y + x, 0)
-
-
-@pytest.mark.parametrize(("outputs", "stride", "inner"), [(2, 1, None), (4, 2, None), (2, 1, 2), (4, 2, 2), (4, 1, 2)])
-def test_residual_blocks(outputs, stride, inner) -> None:
-    layer = randomized(nn.ResidualBlock(2, outputs, dy.ParameterCollection(), stride, inner, norm_groups=2))
-    assert (layer.downsample is None) == (outputs == 2 and stride == 1)
-    check_layer(
-        layer,
-        lambda p, x: residual(p, x, stride, inner is not None, 2),
-        images((4, 3), channels=2),
-        tolerance=2e-4,
-    )
 
 
 @pytest.mark.skipif(bool(NO_TORCH), reason=NO_TORCH or "-")
@@ -195,30 +107,6 @@ def test_a_network_in_sequence_is_trained() -> None:
         loss.backward()
         trainer.update()
     assert losses[-1] < 0.3 * losses[0]
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda model: nn.MaxPool2d((3, 2), 2, (1, 0)),
-        lambda model: nn.AvgPool2d(2, padding=1),
-        lambda model: nn.GlobalAvgPool2d(),
-        lambda model: nn.Flatten(),
-        lambda model: nn.GroupNorm(2, 4, model, eps=0.1),
-        lambda model: nn.ResidualBlock(4, 6, model, 2, norm_groups=2, activation="silu"),
-        lambda model: nn.ResidualBlock(4, 4, model, inner_channels=2).eval(),
-    ],
-)
-def test_files_pickles_and_copies(make, tmp_path) -> None:
-    layer = make(dy.ParameterCollection())
-    x = dy.inputTensor(images((4, 4))[0][0])
-    want = layer(x).npvalue()
-    for again in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
-        np.testing.assert_array_equal(again(x).npvalue(), want)
-    if layer.parameters():
-        dy.save(str(tmp_path / "file"), [layer])
-        (again,) = dy.load(str(tmp_path / "file"), dy.ParameterCollection())
-        np.testing.assert_array_equal(again.train(layer.training)(x).npvalue(), want)
 
 
 def test_errors() -> None:

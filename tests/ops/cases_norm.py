@@ -23,13 +23,19 @@ def with_epsilon(x, g, b, axis, eps):
 CASES = [
     *[
         Case(
-            f"layer_norm-eps-{'x'.join(map(str, x))}",
+            f"layer_norm-eps-{'x'.join(map(str, x))}{'' if eps else '-0'}",
             [x, g, g],
-            lambda dy, xs, axis=axis: dy.layer_norm(*xs, axis=axis, eps=0.5),
-            lambda xs, axis=axis: with_epsilon(*xs, axis or 0, 0.5),
+            lambda dy, xs, axis=axis, eps=eps: dy.layer_norm(*xs, axis=axis, eps=eps),
+            lambda xs, axis=axis, eps=eps: with_epsilon(*xs, axis or 0, eps),
             tol=2e-5,
         )
-        for x, g, axis in [((5, 3), (5,), None), ((3, 4), (4,), 1), ((1,), (1,), None)]
+        # An eps of 0 is DyNet's formula.
+        for x, g, axis, eps in [
+            ((5, 3), (5,), None, 0.5),
+            ((3, 4), (4,), 1, 0.5),
+            ((1,), (1,), None, 0.5),
+            ((5, 3), (5,), None, 0.0),
+        ]  # fmt: skip
     ],
     *[
         Case(

@@ -17,6 +17,7 @@ RNG = np.random.default_rng(0)
 POSITIVE = RNG.uniform(0.05, 0.15, N).astype(np.float32)  # of one sign, so that rounding errors of a running sum add up
 EQUAL = np.full(N, 0.1, np.float32)
 SIGNED = (RNG.normal(size=N) + 0.5).astype(np.float32)
+FAR = RNG.normal(3, 1e-3, N).astype(np.float32)
 P, E, S = (v.astype(float) for v in (POSITIVE, EQUAL, SIGNED))
 
 
@@ -89,10 +90,18 @@ VALUES = {
     },
     "sum": (lambda: dy.sum_elems(put(POSITIVE)), P.sum()),
     "sum-columns": (lambda: dy.sum_dim(put(TWO), [1]), TWO.astype(float).sum(1)),
+    "sum_dim-between": (lambda: dy.sum_dim(put(POSITIVE.reshape(2, 1, -1)), [0, 2]), [P.sum()]),
+    "sum_batches": (lambda: dy.sum_batches(dy.inputTensor(TWO, batched=True)), TWO.astype(float).sum(1)),
     "mean": (lambda: dy.mean_elems(put(EQUAL)), E.mean()),
+    "mean-columns": (lambda: dy.mean_dim(put(TWO), [1]), TWO.astype(float).mean(1)),
+    "mean_batches": (lambda: dy.mean_batches(dy.inputTensor(TWO, batched=True)), TWO.astype(float).mean(1)),
     "moment-2": (lambda: dy.moment_elems(put(POSITIVE), 2), (P**2).mean()),
+    "moment-3": (lambda: dy.moment_elems(put(POSITIVE), 3), (P**3).mean()),
+    "moment-columns": (lambda: dy.moment_dim(put(TWO), [1], 2), (TWO.astype(float) ** 2).mean(1)),
     "moment-4": (lambda: dy.moment_elems(put(POSITIVE), 4), (P**4).mean()),
     "std": (lambda: dy.std_elems(put(SIGNED)), S.std()),
+    "std-far": (lambda: dy.std_elems(put(FAR)), FAR.std(dtype=float)),
+    "std-columns": (lambda: dy.std_dim(put(FAR[None]), [1]), FAR.std(dtype=float)),
     "cumsum": (lambda: dy.cumsum(put(POSITIVE)), np.cumsum(P)),
     "logcumsumexp": (lambda: dy.logcumsumexp(put(SIGNED)), np.logaddexp.accumulate(S)),
     "logcumsumexp-columns": (lambda: dy.logcumsumexp(put(SIGNED[None]), 1), np.logaddexp.accumulate(S)),

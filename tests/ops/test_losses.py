@@ -59,16 +59,6 @@ def test_labels_of_binary_decisions(graph) -> None:
         loss(batch, [0, 1, 0])
 
 
-@pytest.mark.parametrize("name", ["squared_distance", "l1_distance", "huber_distance", "binary_log_loss"])
-def test_distances_of_batches(name: str, graph) -> None:
-    f = getattr(dy, name)
-    a, b = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]]), np.array([0.3, 0.9])
-    together = f(dy.inputTensor(a, batched=True), dy.inputVector(b))
-    assert together.dim() == ((1,), 3)
-    desired = [f(dy.inputVector(a[:, k]), dy.inputVector(b)).value() for k in range(3)]
-    np.testing.assert_allclose(together.value(), desired, rtol=1e-5)
-
-
 def test_poisson_loss_of_batches(graph) -> None:
     x = dy.inputTensor([1.0, 2.0], batched=True)
     desired = [dy.poisson_loss(dy.scalarInput(v), n).value() for v, n in [(1, 2), (2, 3)]]

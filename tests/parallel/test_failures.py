@@ -12,21 +12,17 @@ from parallel import jobs
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
 
-PHASES = ["start", "batch", "exchange", "saving"]
+# When rank 1 fails, and how: each way in several phases, each phase in several ways.
 QUICK = [("start", "kill"), ("batch", "raise"), ("exchange", "kill"), ("saving", "kill"), ("batch", "hang")]
 QUICK += [("exchange", "exit"), ("saving", "raise")]
+SLOW = [("start", "exit"), ("batch", "kill"), ("exchange", "hang"), ("exchange", "stop"), ("saving", "stop")]
 
 
-def cases() -> list:
-    ways = ["raise", "kill", "hang", "exit", "stop"]
-    return [
-        pytest.param(phase, way, marks=[] if (phase, way) in QUICK else pytest.mark.slow)
-        for phase in PHASES
-        for way in ways
-    ]
+def slowly(*values: object) -> object:
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("phase", "way"), cases())
+@pytest.mark.parametrize(("phase", "way"), [*QUICK, *(slowly(*case) for case in SLOW)])
 def test_failing_worker(tmp_path, phase, way) -> None:
     hangs = way in ("hang", "stop")  # on a busy machine, others seem to hang after a second too
     result = jobs.launch(tmp_path, "failing.py", phase, way, options=["--timeout", "3" if hangs else "600"])
@@ -122,12 +118,11 @@ def after_failing(number: int):
     return during
 
 
-def slowly(value) -> object:
-    return pytest.param(value, marks=pytest.mark.slow)
+SIGNALS = [("start", signal.SIGINT), ("exchange", signal.SIGINT), ("exchange", signal.SIGKILL)]
+SIGNALS += [("saving", signal.SIGKILL), slowly("batch", signal.SIGTERM), slowly("saving", signal.SIGINT)]
 
 
-@pytest.mark.parametrize("phase", ["start", "exchange", slowly("batch"), slowly("saving")])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, slowly(signal.SIGTERM)])
+@pytest.mark.parametrize(("phase", "number"), SIGNALS)
 def test_signals_to_the_launcher(tmp_path, phase, number) -> None:
     """Ctrl-C ends all processes, and if the launcher is killed, its workers end too."""
     result = jobs.launch(tmp_path, "failing.py", phase, "hang", during=after_failing(number))
@@ -254,15 +249,6 @@ def test_interrupted_workers_may_save(tmp_path) -> None:
     result = jobs.launch(tmp_path, program, during=after_failing(signal.SIGINT))
     assert result.code == 128 + signal.SIGINT
     assert "saved by" in result.out
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("phase", PHASES)
-def test_killed_again_and_again(tmp_path, phase) -> None:
-    """Repeated DYNET_CY_TEST_KILLS times."""
-    for _ in range(int(os.environ.get("DYNET_CY_TEST_KILLS", "1"))):
-        assert jobs.launch(tmp_path, "failing.py", phase, "kill").code == 128 + signal.SIGKILL
-        assert not [p for p in tmp_path.iterdir() if p.name != "tmp"]
 
 
 def lines_of(result: jobs.Result, rank: int) -> list[list[str]]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays import all_equal
 from trainer_reference import RULES
 
 import dynet_cy as dy
@@ -208,38 +207,6 @@ def test_cyclical_rates_leave_groups_alone() -> None:
         trainer.update()
     np.testing.assert_allclose(w.as_array(), -sum(rates), rtol=1e-6)
     np.testing.assert_allclose(v.as_array(), -1)
-
-
-@pytest.mark.parametrize("way", ["copy", "safetensors"])
-def test_training_goes_on(tmp_path: Path, way: str) -> None:
-    """Training from copies and files continues bit for bit, with the current settings of groups."""
-
-    def make() -> tuple[Pair, Any]:
-        pair = Pair(alpha=0.1, weight_decay=1e-6)
-        return pair, pair.trainer.group([pair.b, pair.e], learning_rate=0.05, weight_decay=1e-6, clip_threshold=1)
-
-    def go_on(pair: Pair) -> list[np.ndarray]:
-        for _ in range(4):
-            pair.step(3.0)
-        return [p.as_array() for p in pair.own]
-
-    pair, group = make()
-    pair.thresholds = [([0, 3], 5.0), ([1, 2], 1.0)]
-    pair.step(3.0)
-    group.learning_rate = 0.01
-    if way == "copy":
-        other = copy.deepcopy(pair)
-        (theirs,) = other.trainer.groups
-    else:
-        dy.save_safetensors(tmp_path / "m", pair.pc, pair.trainer)
-        other, theirs = make()
-        other.thresholds, other.steps = pair.thresholds, pair.steps
-        dy.load_safetensors(tmp_path / "m", other.pc, other.trainer)
-        assert other.trainer.groups == (theirs,), "a group that the program holds stays valid"
-    assert theirs is not group
-    assert theirs._state() == group._state()
-    assert group._state()["decay_due"] > 0
-    all_equal(go_on(pair), go_on(other))
 
 
 def test_files_of_other_groups(tmp_path: Path) -> None:

@@ -86,28 +86,6 @@ def test_training_goes_on_as_if_nothing_was_averaged() -> None:
     np.testing.assert_allclose(run.now(), np.mean(run.values, axis=0), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("swapped", [False, True])
-@pytest.mark.parametrize("way", ["copy", "file"])
-def test_copies_and_checkpoints(tmp_path: Path, way: str, swapped: bool) -> None:
-    run: Any = Run("AdamTrainer")
-    run.trainer.exponential_moving_average(0.5, 2)
-    run.step(3)
-    if swapped:
-        run.trainer.swap_params_to_moving_average()
-    if way == "copy":
-        other = copy.deepcopy(run)
-    else:
-        dy.save_safetensors(tmp_path / "m", run.pc, run.trainer)
-        other = Run("AdamTrainer")
-        dy.load_safetensors(tmp_path / "m", other.pc, other.trainer)
-    for each in (run, other):
-        if swapped:
-            each.trainer.swap_params_to_weights()
-        each.step(3)
-        each.trainer.swap_params_to_moving_average()
-    np.testing.assert_array_equal(other.now(), run.now())
-
-
 def test_what_cannot_be() -> None:
     run = Run()
     trainer = run.trainer

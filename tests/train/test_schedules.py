@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import doctest
 import json
 import math
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -154,41 +152,6 @@ def test_plateau() -> None:
     assert (model.t.learning_rate, group.learning_rate) == (0.5 * 0.2, 0.25 * 0.2)
     by_score = dy.PlateauSchedule(patience=1, mode="max", min_delta=0.1)
     assert [by_score.report(x) for x in (0.5, 0.7, 0.75, 0.85)] == [False, False, True, False]
-
-
-@pytest.mark.parametrize("kind", ["deepcopy", "pickle", "file"])
-def test_going_on_is_exact(kind: str, tmp_path: Path) -> None:
-    def make() -> Model:
-        model = Model("AdamTrainer", alpha=0.3)
-        model.t.group(model.v, learning_rate=0.2)
-        model.update()
-        model.t.schedule = dy.WarmupSchedule(3, then=dy.PlateauSchedule(patience=1))
-        return model
-
-    def go(model: Model, begin: int, end: int) -> None:
-        for n in range(begin, end):
-            model.update(scale=n + 1.0)
-            model.t.schedule.report(5.0 if n == 2 else 6.0)
-
-    whole = make()
-    go(whole, 0, 5)
-    if kind == "file":
-        dy.save_safetensors(tmp_path / "c", whole.m, whole.t)
-        rest = make()
-        schedule, group = rest.t.schedule, rest.t.groups[0]
-        dy.load_safetensors(tmp_path / "c", rest.m, rest.t)
-        assert rest.t.schedule is schedule
-        assert rest.t.groups[0] is group
-    else:
-        rest = Model()
-        copied = copy.deepcopy if kind == "deepcopy" else lambda x: pickle.loads(pickle.dumps(x))
-        rest.m, rest.w, rest.v, rest.t = copied((whole.m, whole.w, whole.v, whole.t))
-    assert rest.t.learning_rate == whole.t.learning_rate
-    for model in (whole, rest):
-        go(model, 5, 12)
-    assert rest.t.learning_rate == whole.t.learning_rate < 0.1
-    assert rest.t.groups[0].learning_rate == whole.t.groups[0].learning_rate
-    np.testing.assert_array_equal([*rest.w.npvalue(), *rest.v.npvalue()], [*whole.w.npvalue(), *whole.v.npvalue()])
 
 
 def test_files_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
