@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
+from importlib.machinery import PathFinder
 from types import ModuleType
 
-__all__ = ["later"]
+__all__ = ["LATER", "later"]
+
+LATER: list[str] = []
+"""The modules that `later` has made."""
 
 
 def later(name: str) -> ModuleType:
@@ -14,11 +19,13 @@ def later(name: str) -> ModuleType:
 
     A package that has a `__getattr__` instead would make every other name of it slower; see `ElsewhereInModule`.
     """
-    spec = importlib.util.find_spec(name)
+    package, *above, _ = name.split(".")  # not of `importlib.util`, which would load what is above it
+    spec = PathFinder.find_spec(name, [os.path.join(path, *above) for path in sys.modules[package].__path__])
     assert spec is not None
     assert spec.loader is not None
     spec.loader = importlib.util.LazyLoader(spec.loader)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    LATER.append(name)
     spec.loader.exec_module(module)
     return module

@@ -13,7 +13,6 @@ import fcntl
 import io
 import os
 import re
-import shutil
 import stat
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -218,7 +217,8 @@ def replacing(path: Path, append: bool = False) -> Iterator[IO[bytes]]:
     with Replacement(path) as new:
         if append and new.is_regular:
             with contextlib.suppress(FileNotFoundError), open(path, "rb") as source:
-                shutil.copyfileobj(source, new.file, _BLOCK)
+                while block := source.read(_BLOCK):
+                    new.file.write(block)
                 if source.tell() and (source.seek(-1, os.SEEK_END), source.read())[1] != b"\n":
                     new.file.write(b"\n")
         yield new.file

@@ -37,15 +37,12 @@ from typing import NamedTuple
 from dynet_cy.core import engine as _engine
 from dynet_cy.core.amounts import size_text as _size_text
 from dynet_cy.core.amounts import time_text as _time_text
+from dynet_cy.files.places import name_all
 from dynet_cy.files.reading import FileName
 from dynet_cy.graph import origin as _origin
 from dynet_cy.graph.origin import shown_file as _shown
 from dynet_cy.memory.arena import limit as _limit
 from dynet_cy.ops.registry import describe as _describe
-from dynet_cy.profiling.memory import dropped_rows as _dropped_rows
-from dynet_cy.profiling.memory import memory_rows as _memory_rows
-from dynet_cy.profiling.memory import missing_hint as _missing_hint
-from dynet_cy.profiling.memory import value_rows as _value_rows
 from dynet_cy.profiling.plans import BatchLifetime, PassPlan
 from dynet_cy.profiling.report import tables, write_report
 from dynet_cy.profiling.timelines import join_timelines, write_timeline
@@ -53,6 +50,10 @@ from dynet_cy.watch import instruments as _watch
 from dynet_cy.watch import lifetimes as _lifetimes
 from dynet_cy.watch import timeline as _timeline
 from dynet_cy.watch import usage as _usage
+from dynet_cy.watch.memory import dropped_rows as _dropped_rows
+from dynet_cy.watch.memory import memory_rows as _memory_rows
+from dynet_cy.watch.memory import missing_hint as _missing_hint
+from dynet_cy.watch.memory import value_rows as _value_rows
 from dynet_cy.watch.timeline import Span
 from dynet_cy.watch.usage import GraphUsage
 
@@ -599,3 +600,6 @@ def set_level(level: int) -> None:
 def _report() -> None:
     if _watch.level():
         print(f"Timing Info:\n{profile()}", file=sys.stderr)
+
+
+name_all(__name__)

@@ -1,7 +1,5 @@
 """The base of trainers: an update, moving averages, and state."""
 
-import difflib
-import hashlib
 import sys
 import warnings
 from fnmatch import fnmatchcase
@@ -574,6 +572,8 @@ cdef int agree(TrainerFields trainer, Reducer reducer, Plan plan, TrainerSetting
 
 
 cdef uint64_t digest(states):
+    import hashlib      # with OpenSSL, it would add 8 ms to `import dynet_cy`
+
     return int.from_bytes(hashlib.blake2b(repr(states).encode(), digest_size=8).digest(), "little")
 
 
@@ -965,7 +965,9 @@ class Trainer(KnownArguments, MovingAverages, Restorable, TrainerFields):
                 if fnmatchcase(name.replace(".", "/"), wanted) or fnmatchcase(name[begin:].replace(".", "/"), wanted)]
             if not matching:
                 known = [name[begin:] for name in full]
-                near = difflib.get_close_matches(wanted, known, 3) or known[:5]
+                from difflib import get_close_matches
+
+                near = get_close_matches(wanted, known, 3) or known[:5]
                 raise ValueError(f"group_by_name: no parameter matches {pattern!r}; there are {', '.join(near)}")
             grouped = {(<_Stored>x).p.id for group in self._groups for x in group._stored}
             made.append(self.group([x for x in matching if (<_Stored>x).p.id not in grouped], **settings))
