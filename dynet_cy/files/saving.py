@@ -39,8 +39,9 @@ from dynet_cy.files.unpickling import Name, unpickle
 from dynet_cy.graph import Expression
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.collection import adding, fill_by_name, rolled_back
+from dynet_cy.model.given import collection_of
 from dynet_cy.model.parameters import add_entry, fill_entries
-from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
+from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.rnn import softmax_builders
 
 if TYPE_CHECKING:
@@ -498,9 +499,7 @@ def load_generator(
         >>> [p.shape() for p in dy.load_generator("model", dy.ParameterCollection())]
         [(2,), (3,)]
     """
-    collection = as_collection(params)
-    if not isinstance(collection, ParameterCollection):
-        raise refused("load", "params", params)
+    collection = collection_of(params, "load", "params")
     return _Loader(basename, classes, trusted, strict, calling_package(2)).objects(collection)
 
 

@@ -116,6 +116,11 @@ class Weights:
         """Note the value that a parameter will get."""
         self.values.append((parameter, array))
 
+    def take(self, parameter: Parameters | LookupParameters | None, name: str) -> None:
+        """Note that a parameter, if it is there, gets the array of this name, which has its shape."""
+        if parameter is not None:
+            self.put(parameter, self.pop(name, parameter.shape))
+
     def finish(self) -> None:
         """Set the values, if no array is left."""
         left = sorted(name for name in self.arrays if name.startswith(self.prefix) and name not in self.used)

@@ -17,10 +17,11 @@ from dynet_cy.graph import Expression
 from dynet_cy.hints.equivalents import advice
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.collection import load_arrays, named
+from dynet_cy.model.given import collection_of
 from dynet_cy.model.matching import Matched, Renaming
 from dynet_cy.model.parameters import set_array, settled_array
 from dynet_cy.model.weights import Weights, uniform
-from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
+from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.nn.construction import (
     LayerType,
     NotBegun,
@@ -113,14 +114,12 @@ class Layer(metaclass=LayerType):
 
     def __init__(self, model: CollectionOrLayer | None = None, spec: tuple[Any, ...] = ()) -> None:
         name = type(self).__name__
-        given: Any = as_collection(model)
         if model is None:
             self.collection = ParameterCollection()
-        elif isinstance(given, ParameterCollection):
+        else:
+            given = collection_of(model, name)
             begin_in(given)
             self.collection = given.add_subcollection(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower())
-        else:
-            raise refused(name, "model", model)
         self.spec = spec
         self.training = True
 

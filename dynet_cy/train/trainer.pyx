@@ -31,7 +31,7 @@ from dynet_cy.watch.timeline cimport UPDATE, begin_span, end_span
 
 from dynet_cy.hints.equivalents import KnownArguments
 from dynet_cy.model.collection import ParameterCollection
-from dynet_cy.model.whole import as_collection, refused
+from dynet_cy.model.given import collection_of
 from dynet_cy.train.interfaces import ParameterGroup, check_constants
 from dynet_cy.train.schedules import Pace
 
@@ -724,10 +724,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable, TrainerFields):
     def __init__(self, m: CollectionOrLayer, learning_rate: float) -> None:
         if self._rule is None:
             raise TypeError("Trainer is a base class: use one of its subclasses, such as AdamTrainer")
-        m = as_collection(m)
-        if not isinstance(m, ParameterCollection):
-            raise refused(type(self).__name__, "m", m)
-        self._collection = m
+        self._collection = m = collection_of(m, type(self).__name__, "m")
         for _ in range(self._n_states):
             self._states.append(m.storage.new_plane())      # if one fails, those already made are freed
         self._clip_threshold = 5.0
