@@ -8,8 +8,6 @@ import sys
 from importlib.machinery import PathFinder
 from types import ModuleType
 
-__all__ = ["LATER", "later"]
-
 LATER: list[str] = []
 """The modules that `later` has made."""
 

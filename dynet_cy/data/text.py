@@ -10,8 +10,6 @@ from typing import Any, Callable, TypeVar, Union, overload
 
 from dynet_cy.files.reading import FileName, Line, LineError, TextFile, single_lines
 
-__all__ = ["Column", "Table", "read_labelled", "read_parallel", "read_tsv"]
-
 T = TypeVar("T")
 Column = Union[str, int]
 

@@ -25,8 +25,6 @@ from dynet_cy.ops.registry import DimensionError, describe
 from dynet_cy.ops.select import scatter_cols
 from dynet_cy.ops.shape import reshape
 
-__all__ = ["gradients", "hessian_vector_product"]
-
 Vector = Union[Expression, "npt.ArrayLike"]
 
 

@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 
 from dynet_cy.derivatives.steps import Composition, Rule
 
-__all__ = ["COMPOSITIONS", "NO_SECOND_ORDER", "RULES", "composed", "each", "rule"]
-
 # A rule takes a step and returns a contribution to the gradient of each live argument.
 RULES: dict[str, Rule] = {}
 

@@ -13,9 +13,6 @@ from dynet_cy.graph.expressions import ComputationGraph, Expression, cg
 from dynet_cy.graph.nodes import nodes, nodes_around, number
 from dynet_cy.graph.structs import operators
 
-__all__ = ["Drawing", "draw"]
-
-
 _MOST_NODES = 2000  # a graph of more is not drawn node by node
 _MOST_BOXES = 300  # what a picture of such a graph has at most: it fits a screen
 

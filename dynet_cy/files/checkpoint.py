@@ -58,8 +58,6 @@ from dynet_cy.model.parameters import gradient_state, set_array, set_gradient_st
 from dynet_cy.model.whole import CollectionOrLayer, Holder
 from dynet_cy.train import Trainer
 
-__all__ = ["load_network", "load_safetensors", "read_extra", "save_safetensors"]
-
 N = TypeVar("N")
 Stored = Union[Parameters, LookupParameters]
 

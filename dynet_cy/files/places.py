@@ -18,8 +18,6 @@ from typing import Any
 from dynet_cy.core.later import LATER
 from dynet_cy.graph.structs import set_place
 
-__all__ = ["FORMER", "PRIVATE", "PUBLIC", "begin", "name_all", "name_by"]
-
 # The modules with public names, each of which is named by the first one that has it.
 PUBLIC = tuple(
     f"dynet_cy{name}"

@@ -23,7 +23,6 @@ from dynet_cy.files.reading import MissingFileError, Path
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Replacement", "locked", "naming", "ready", "replacing", "write_file"]
 
 _BLOCK = 1 << 20
 _EFFECTIVE = os.access in os.supports_effective_ids

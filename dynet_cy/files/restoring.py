@@ -30,8 +30,6 @@ import numpy as np
 
 from dynet_cy.files.unpickling import Name
 
-__all__ = ["Forbidden", "Restorer", "is_model_class", "may_be_a_class"]
-
 
 class Forbidden(Exception):
     """A file names something that is not allowed, or uses it in a way that is not allowed."""

@@ -47,7 +47,6 @@ from dynet_cy.rnn import softmax_builders
 if TYPE_CHECKING:
     from hashlib import blake2b
 
-__all__ = ["ForbiddenClassError", "load", "load_generator", "save"]
 
 _KINDS = ("Parameters", "LookupParameters")
 

@@ -6,8 +6,6 @@ import ast
 from collections.abc import Iterator
 from typing import Union
 
-__all__ = ["LIBRARIES", "Program", "last"]
-
 # Modules by the library that they belong to.
 LIBRARIES = {
     **dict.fromkeys(("torch", "transformers", "peft"), "PyTorch"),

@@ -7,8 +7,6 @@ from typing import Any
 from dynet_cy.model.collection import ParameterCollection
 from dynet_cy.model.whole import as_collection
 
-__all__ = ["collection_of"]
-
 
 def collection_of(given: Any, where: str, argument: str = "model") -> ParameterCollection:
     """The collection that was given, or that of a layer, with all its parameters.

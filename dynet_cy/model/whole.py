@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Union, cast, runtime_checkable
 if TYPE_CHECKING:
     from dynet_cy.model.collection import ParameterCollection
 
-__all__ = ["CollectionOrLayer", "Holder", "as_collection"]
-
 
 @runtime_checkable
 class Holder(Protocol):

@@ -8,8 +8,6 @@ from typing import TypeVar, Union
 from dynet_cy.onnx.tracing import Step
 from dynet_cy.onnx.writer import Value, Writer
 
-__all__ = ["CONVERTERS", "NOT_EXPORTABLE", "Converter", "converts"]
-
 # A converter adds nodes for a step with these arguments, and returns the tensor of its value, with axes as described in
 # writer.py.  It returns a Value if whether that differs from example to example does not follow from the arguments.
 Converter = Callable[[Writer, Step, list[Value]], Union[str, Value]]

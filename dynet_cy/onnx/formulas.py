@@ -12,8 +12,6 @@ import ast
 from dynet_cy.onnx.writer import Value, Writer
 from dynet_cy.ops.formulas import called, interpret
 
-__all__ = ["FORMULAS", "can_write", "write"]
-
 FORMULAS = {
     # derived: formulas, by tools/derive.py
     "negate": "0 - x",

@@ -29,8 +29,6 @@ from dynet_cy.parallel.communicator import Communicator
 from dynet_cy.parallel.runtime import current
 from dynet_cy.train import Trainer
 
-__all__ = ["CheckpointWarning", "everywhere", "load_checkpoint", "save_checkpoint", "together"]
-
 # As texts: numpy.random is loaded with its first use.
 Generator = Union[random.Random, "np.random.Generator", "np.random.RandomState"]
 

@@ -11,8 +11,6 @@ from dynet_cy.pretrained.encoder import Encoder
 from dynet_cy.pretrained.heads import TOKEN, HeadPlan
 from dynet_cy.pretrained.settings import KEYS
 
-__all__ = ["Albert", "Bert", "DistilBert", "Electra", "MPNet", "Roberta"]
-
 _EMBEDDINGS = {
     "embeddings.pieces": "embeddings.word_embeddings",
     "embeddings.positions": "embeddings.position_embeddings",

@@ -21,8 +21,6 @@ from dynet_cy.pretrained.encoder import Embeddings, Encoder
 from dynet_cy.pretrained.heads import TOKEN, HeadPlan
 from dynet_cy.pretrained.settings import KEYS, Settings
 
-__all__ = ["Deberta"]
-
 Numbers = npt.NDArray[np.int64]
 
 _KINDS = ("c2p", "p2c")

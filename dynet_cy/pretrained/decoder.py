@@ -23,8 +23,6 @@ from dynet_cy.pretrained.heads import products_with_table
 from dynet_cy.pretrained.settings import Settings
 from dynet_cy.rnn.builder import is_fresh
 
-__all__ = ["Decoder", "Generator", "Tables"]
-
 State = tuple[KeysValues, ...]
 _matrices = threading.local()  # for each model the matrix for scores in the current graph, and what it was made of
 Ids = Union[Sequence[int], Any]

@@ -25,8 +25,6 @@ from dynet_cy.pretrained.tables import NotWritten, piece_table, widened
 from dynet_cy.pretrained.text import Code, Text, TextReader, advice, read_tokenizer
 from dynet_cy.pretrained.words import POOLS, Mixture, pooled
 
-__all__ = ["Embeddings", "Encoder"]
-
 Input = Union[Code, Sequence[int], npt.NDArray[np.integer[Any]]]
 
 

@@ -15,8 +15,6 @@ from dynet_cy.pretrained.decoder import Decoder
 from dynet_cy.pretrained.positions import layer_kinds, rotary
 from dynet_cy.pretrained.settings import PLAIN_KEYS, Settings
 
-__all__ = ["Llama", "Qwen2", "Qwen3", "SmolLM3"]
-
 
 class _NormedAttention(Attention):
     """Attention whose queries and keys are normalized for each head."""

@@ -35,9 +35,6 @@ from dynet_cy.pretrained.tensors import Tensors, find_files, open_tensors
 from dynet_cy.pretrained.vision import VisionModel
 from dynet_cy.pretrained.vit import ViT
 
-__all__ = ["ARCHITECTURES", "load"]
-
-
 _LABELLED = ("sequence", "token")  # the kinds of heads with labels
 _ENCODERS: tuple[type[Encoder], ...] = (Bert, Roberta, Electra, DistilBert, Albert, MPNet, Deberta, ModernBert)
 _DECODERS: tuple[type[Encoder], ...] = (GPT2, Llama, Qwen2, Qwen3, SmolLM3, T5, Bart, Marian)

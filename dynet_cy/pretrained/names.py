@@ -11,8 +11,6 @@ import itertools
 import re
 from collections.abc import Mapping
 
-__all__ = ["Table", "module_name", "tensor_name"]
-
 Table = Mapping[str, str]
 
 _LEAVES = {"W": "weight", "g": "weight", "table": "weight", "b": "bias", "mean": "running_mean", "var": "running_var"}

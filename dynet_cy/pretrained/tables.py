@@ -14,8 +14,6 @@ from dynet_cy.nn import Embedding, Layer
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.settings import Settings
 
-__all__ = ["HalfTable", "NotWritten", "piece_table", "widened"]
-
 
 class HalfTable(Layer):
     """A table of vectors in bfloat16, half the bytes of an `Embedding`; the rows that are looked up become float32. It

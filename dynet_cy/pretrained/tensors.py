@@ -18,8 +18,6 @@ from dynet_cy.files.textfile import ModelFileError
 from dynet_cy.pretrained.config import read_json
 from dynet_cy.pretrained.torch_files import read_torch
 
-__all__ = ["Tensors", "find_files", "open_tensors"]
-
 Array = npt.NDArray[Any]
 
 # From the type in a file to that of NumPy, which has none for the second.

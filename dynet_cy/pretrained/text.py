@@ -17,8 +17,6 @@ import numpy.typing as npt
 from dynet_cy.files.textfile import ModelFileError
 from dynet_cy.pretrained.config import read_json
 
-__all__ = ["Code", "TextReader", "advice", "read_tokenizer"]
-
 Text = Union[str, Sequence[str], "npt.NDArray[np.str_]"]
 
 FILES = (

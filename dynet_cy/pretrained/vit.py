@@ -15,8 +15,6 @@ from dynet_cy.pretrained.model import ConfigLike, Fill, Layout, as_config
 from dynet_cy.pretrained.settings import KEYS, read_settings
 from dynet_cy.pretrained.vision import Images, VisionModel
 
-__all__ = ["ViT"]
-
 _KEYS = {
     **KEYS,
     "vocabulary": ("", 1),

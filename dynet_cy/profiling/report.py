@@ -16,7 +16,6 @@ from dynet_cy.watch.memory import dropped_rows, html_table, memory_rows, value_r
 if TYPE_CHECKING:
     from dynet_cy.profiling import Profile
 
-__all__ = ["tables", "write_report"]
 
 Tree = dict[str, Any]  # "value": seconds, "note": a text, "parts": {name: Tree}
 

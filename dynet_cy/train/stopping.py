@@ -20,8 +20,6 @@ from dynet_cy.parallel.resume import everywhere, together
 from dynet_cy.parallel.runtime import current
 from dynet_cy.train.schedules import Record
 
-__all__ = ["EarlyStopping"]
-
 Stored = Union[Parameters, LookupParameters]
 
 

@@ -19,8 +19,6 @@ from dynet_cy.parallel.data import progress
 from dynet_cy.train.stopping import EarlyStopping
 from dynet_cy.train.trainer import updates_made
 
-__all__ = ["Epoch", "Training"]
-
 T = TypeVar("T")
 
 

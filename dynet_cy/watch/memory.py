@@ -13,18 +13,6 @@ from dynet_cy.memory.storage import storage_usage
 from dynet_cy.schedule.plan import cached_in
 from dynet_cy.watch.usage import DroppedUsage, GraphUsage, ValueUsage, graph_usage
 
-__all__ = [
-    "MemoryReport",
-    "MemoryRow",
-    "dropped_rows",
-    "html_table",
-    "memory_report",
-    "memory_rows",
-    "missing_hint",
-    "place_text",
-    "value_rows",
-]
-
 _MOST_VALUES = 20  # rows in texts and tables
 
 
