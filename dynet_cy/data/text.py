@@ -14,57 +14,13 @@ T = TypeVar("T")
 Column = Union[str, int]
 
 # Names of columns in published tables. A first line with these alone is no example.
-_NAMES = frozenset(
-    [
-        "id",
-        "idx",
-        "index",
-        "guid",
-        "label",
-        "labels",
-        "class",
-        "category",
-        "sentiment",
-        "polarity",
-        "target",
-        "rating",
-        "stars",
-        "score",
-        "gold_label",
-        "quality",
-        "is_duplicate",
-        "entailment_judgment",
-        "text",
-        "sentence",
-        "sentence1",
-        "sentence2",
-        "question",
-        "question1",
-        "question2",
-        "qid1",
-        "qid2",
-        "premise",
-        "hypothesis",
-        "review",
-        "tweet",
-        "comment",
-        "title",
-        "headline",
-        "description",
-        "body",
-        "source",
-        "translation",
-        "src",
-        "tgt",
-        "trg",
-        "lemma",
-        "form",
-        "tags",
-        "word",
-        "words",
-        "tag",
-    ]
-)
+_NAMES = """
+id idx index guid label labels class category sentiment polarity target rating stars score gold_label
+quality is_duplicate entailment_judgment text sentence sentence1 sentence2 question question1 question2 qid1
+qid2 premise hypothesis review tweet comment title headline description body source translation src tgt trg
+lemma form tags word words tag
+"""
+_USUAL = frozenset(_NAMES.split())
 _XML = re.compile(r"\s*<(\?xml|!doctype|srcset|refset|tstset|mteval|dataset|tmx|doc|url|seg)\b", re.IGNORECASE)
 
 
@@ -121,7 +77,7 @@ class Table:
         known = [column.casefold() in names for column in wanted]
         if header is None and wanted and all(known):
             header = True
-        if header is None and len(cells) > 1 and all(one in _NAMES for one in names):
+        if header is None and len(cells) > 1 and _USUAL.issuperset(names):
             raise ValueError(
                 f"{name}, line {self._number}: {', '.join(cells)} look like the names of columns; header=True takes "
                 "them for names, by which columns= can choose, header=False for a row"

@@ -17,6 +17,11 @@ _LEAVES = {"W": "weight", "g": "weight", "table": "weight", "b": "bias", "mean":
 _OLDER = {"weight": "gamma", "bias": "beta"}
 
 
+def projections(there: str, *names: str, here: str = "layers.*.attention") -> dict[str, str]:
+    """The entries of the linear layers of attention: for queries, keys, values and results."""
+    return {f"{here}.{path}": f"{there}.{name}" for path, name in zip(("query", "key", "value", "output"), names)}
+
+
 def module_name(table: Table, path: str) -> str | None:
     """The name of the module at a path of attributes; None if the table has none."""
     parts = re.split(r"(?<=\.)(\d+)(?=\.|$)", path)  # each second one is a number
