@@ -17,19 +17,20 @@ import dynet_cy._built  # first: says what is wrong where the others would fail 
 from dynet_cy.core.later import later as _later
 
 if _typing.TYPE_CHECKING:
-    from dynet_cy import data, loggers, onnx, pretrained, profiling
+    from dynet_cy import data, loggers, nn, onnx, pretrained, profiling
     from dynet_cy.data import metrics
 else:  # so that programs without them begin sooner; before the others, which have them from here
     data = _later("dynet_cy.data")
     loggers = _later("dynet_cy.loggers")
     metrics = _later("dynet_cy.data.metrics")
+    nn = _later("dynet_cy.nn")
     onnx = _later("dynet_cy.onnx")
     pretrained = _later("dynet_cy.pretrained")
     profiling = _later("dynet_cy.profiling")
 
 import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # type: ignore[import-not-found]  # noqa: F401 - puts the executor in place
-from dynet_cy import functions, nn, parallel
+from dynet_cy import functions, parallel
 from dynet_cy._version import __version__
 from dynet_cy.config import DynetParams, init, init_from_params
 from dynet_cy.core.devices import HAVE_CUDA, DeviceInfo, available_devices, get_device_info
@@ -318,13 +319,12 @@ def _finish() -> None:
     """Set up what needs all names of the package; a function, so that its variables are not among them."""
     # Errors of names that other libraries have say what to write.
     globals().update(_equivalents.of_package(globals()))
-    setattr(nn, "__getattr__", _equivalents.of_module("nn", nn.__name__))  # noqa: B010 - not for mypy
     for column, classes in (
         ("x", (Expression,)),
         ("trainer", (Trainer,)),
         ("model", (ParameterCollection,)),
         ("state", (RNNState,)),
-        ("layer", (nn.Layer, _RNNBuilder, BiRNNBuilder)),
+        ("layer", (_RNNBuilder, BiRNNBuilder)),
     ):
         for cls in classes:
             _give_attributes(cls, _equivalents.elsewhere(column, cls))
