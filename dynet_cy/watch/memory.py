@@ -184,10 +184,7 @@ def memory_rows(usage: GraphUsage) -> list[MemoryRow]:
 
 def value_rows(values: list[ValueUsage]) -> list[tuple[str, str, str, str]]:
     """Size, nodes, operation with the largest shape, and line of the largest values, as texts."""
-    found = []
-    for x in values[:_MOST_VALUES]:
-        found.append((size_text(x.bytes), f"{x.nodes:,}", _shown_op(x), place_text(x)))
-    return found
+    return [(size_text(x.bytes), f"{x.nodes:,}", _shown_op(x), place_text(x)) for x in values[:_MOST_VALUES]]
 
 
 def dropped_rows(dropped: list[DroppedUsage]) -> list[tuple[str, str, str, str, str]]:
