@@ -14,15 +14,27 @@ Build expressions for one example, ask for their values or gradients, renew the 
 import typing as _typing
 
 import dynet_cy._built  # first: says what is wrong where the others would fail without a reason
+from dynet_cy.core.later import later as _later
+
+if _typing.TYPE_CHECKING:
+    from dynet_cy import data, loggers, nn, onnx, pretrained, profiling
+    from dynet_cy.data import metrics
+else:  # so that programs without them begin sooner; before the others, which have them from here
+    data = _later("dynet_cy.data")
+    loggers = _later("dynet_cy.loggers")
+    metrics = _later("dynet_cy.data.metrics")
+    nn = _later("dynet_cy.nn")
+    onnx = _later("dynet_cy.onnx")
+    pretrained = _later("dynet_cy.pretrained")
+    profiling = _later("dynet_cy.profiling")
+
 import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # type: ignore[import-not-found]  # noqa: F401 - puts the executor in place
-from dynet_cy import data, functions, nn, parallel
+from dynet_cy import functions, parallel
 from dynet_cy._version import __version__
 from dynet_cy.config import DynetParams, init, init_from_params
 from dynet_cy.core.devices import HAVE_CUDA, DeviceInfo, available_devices, get_device_info
 from dynet_cy.core.keywords import watch as _watch
-from dynet_cy.core.later import later as _later
-from dynet_cy.data import metrics
 from dynet_cy.decoding.greedy import decode
 from dynet_cy.decoding.search import Hypothesis, OneOf, beam_search, best_tree
 from dynet_cy.decoding.states import join_states, select_states
@@ -84,8 +96,6 @@ from dynet_cy.ops.api import *  # noqa: F403 - its __all__ is the list of ops
 from dynet_cy.ops.inputs import InputExpression
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.select import PickedExpression
-from dynet_cy.profiling.anomaly import AnomalyError, detect_anomaly
-from dynet_cy.profiling.memory import MemoryReport, memory_report
 from dynet_cy.rnn.builder import _RNNBuilder
 from dynet_cy.rnn.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBuilder, StandardSoftmaxBuilder
 from dynet_cy.serving.fibers import batched_map
@@ -100,6 +110,8 @@ from dynet_cy.train.schedules import (
 )
 from dynet_cy.train.stopping import EarlyStopping
 from dynet_cy.train.training import Epoch, Training
+from dynet_cy.watch.anomaly import AnomalyError, detect_anomaly
+from dynet_cy.watch.memory import MemoryReport, memory_report
 
 # isort: split
 # derived: packages, by tools/derive.py
@@ -137,12 +149,6 @@ from dynet_cy.train import (
 )
 
 # end of packages
-
-if _typing.TYPE_CHECKING:
-    from dynet_cy import onnx, pretrained
-else:  # so that programs without them begin sooner
-    onnx = _later("dynet_cy.onnx")
-    pretrained = _later("dynet_cy.pretrained")
 
 # DyNet's other names.
 Model = ParameterCollection
@@ -313,13 +319,12 @@ def _finish() -> None:
     """Set up what needs all names of the package; a function, so that its variables are not among them."""
     # Errors of names that other libraries have say what to write.
     globals().update(_equivalents.of_package(globals()))
-    setattr(nn, "__getattr__", _equivalents.of_module("nn", nn.__name__))  # noqa: B010 - not for mypy
     for column, classes in (
         ("x", (Expression,)),
         ("trainer", (Trainer,)),
         ("model", (ParameterCollection,)),
         ("state", (RNNState,)),
-        ("layer", (nn.Layer, _RNNBuilder, BiRNNBuilder)),
+        ("layer", (_RNNBuilder, BiRNNBuilder)),
     ):
         for cls in classes:
             _give_attributes(cls, _equivalents.elsewhere(column, cls))

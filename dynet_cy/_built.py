@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import importlib
 import importlib.machinery
+import os
 import sys
-from pathlib import Path
+from glob import glob
 
 
-def _check(folder: Path) -> None:
-    if importlib.machinery.PathFinder.find_spec("dynet_cy.core.threads", [str(folder / "core")]) is not None:
+def _check(folder: str) -> None:
+    core = os.path.join(folder, "core")
+    if importlib.machinery.PathFinder.find_spec("dynet_cy.core.threads", [core]) is not None:
         return
     here = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
-    others = [file.name for file in (folder / "core").glob("threads.*") if file.suffix in {".so", ".pyd"}]
+    others = [os.path.basename(file) for kind in ("so", "pyd") for file in glob(os.path.join(core, f"threads.*{kind}"))]
     if others:
         raise ImportError(
             f"dynet_cy in {folder} was compiled for another Python ({others[0]}), and this is {here}: install it with "
@@ -25,7 +27,7 @@ def _check(folder: Path) -> None:
     raise ImportError(
         f"dynet_cy in {folder} is a source tree without compiled modules, and it comes before an installed package. "
         "Start Python in another folder; or, to work on the source itself, compile it where it is: "
-        f"'{sys.executable} -m pip install -e .' in {folder.parent}"
+        f"'{sys.executable} -m pip install -e .' in {os.path.dirname(folder)}"
     )
 
 
@@ -41,5 +43,5 @@ def _check_interpreter() -> None:
         )
 
 
-_check(Path(__file__).resolve().parent)
+_check(os.path.dirname(os.path.realpath(__file__)))
 _check_interpreter()

@@ -39,13 +39,12 @@ the last one counts. Unknown ones are left to the program, with a warning.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from types import FrameType
-from typing import Any, NoReturn, Optional
+from typing import TYPE_CHECKING, Any, NoReturn, Optional
 
 from dynet_cy import profiling as _profiling
 from dynet_cy.core.devices import check_device, count_gpus
@@ -57,9 +56,12 @@ from dynet_cy.kernels import pool as _pool
 from dynet_cy.memory import arena as _arena
 from dynet_cy.model import weight_decay as _weight_decay
 from dynet_cy.parallel import runtime as _parallel
-from dynet_cy.profiling import anomaly as _anomaly
 from dynet_cy.schedule import speculation as _speculation
+from dynet_cy.watch import anomaly as _anomaly
 from dynet_cy.watch import instruments as _watch
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 __all__ = ["DynetParams", "add_options", "get", "gpu", "init", "init_from_params", "set", "set_gpu"]
 
@@ -320,7 +322,7 @@ def _options(argv: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: ArgumentParser) -> None:
     """Add the options of dynet_cy to a program's parser, so that it accepts them and ``--help`` lists them.
 
     dynet_cy has read them already when it was imported.
@@ -332,13 +334,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         >>> parser.parse_args(["--dynet-seed", "3"]).dynet_seed
         '3'
     """
+    from argparse import SUPPRESS
+
     group = parser.add_argument_group("options of dynet_cy")
     for name in (*_VALUES, *_FLAGS):
         text = _HELP[name]
         if name in _VALUES:
-            group.add_argument(f"--dynet-{name}", metavar="X", default=argparse.SUPPRESS, help=text)
+            group.add_argument(f"--dynet-{name}", metavar="X", default=SUPPRESS, help=text)
         else:
-            group.add_argument(f"--dynet-{name}", action="store_true", default=argparse.SUPPRESS, help=text)
+            group.add_argument(f"--dynet-{name}", action="store_true", default=SUPPRESS, help=text)
 
 
 _HELP = {
@@ -749,16 +753,18 @@ def init_from_params(params: DynetParams) -> None:
 
 def _explain_in_parsers() -> None:
     """Let a parser of the program that rejects our options say how it accepts them."""
-    error = argparse.ArgumentParser.error
+    from argparse import ArgumentParser
 
-    def explained(self: argparse.ArgumentParser, message: str) -> NoReturn:
+    error = ArgumentParser.error
+
+    def explained(self: ArgumentParser, message: str) -> NoReturn:
         if "--dynet" in message:
             message += (
                 "; dynet_cy has read its options itself: add dynet_cy.config.add_options(parser) before parse_args"
             )
         error(self, message)
 
-    argparse.ArgumentParser.error = explained  # type: ignore[method-assign]
+    ArgumentParser.error = explained  # type: ignore[method-assign]
 
 
 _defaults = {**get(), "random_seed": 0, "threads": 0}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
 __all__ = ["get_cython_path", "get_include"]
 
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = os.path.dirname(os.path.realpath(__file__))
 
 
 def get_include() -> str:
@@ -17,9 +17,10 @@ def get_include() -> str:
         >>> os.path.exists(os.path.join(dy.get_include(), "dynet_cy", "op.h"))
         True
     """
-    for root in (_PACKAGE, _PACKAGE.parent):
-        if (root / "include" / "dynet_cy" / "op.h").exists():
-            return str(root / "include")
+    for root in (_PACKAGE, os.path.dirname(_PACKAGE)):
+        folder = os.path.join(root, "include")
+        if os.path.exists(os.path.join(folder, "dynet_cy", "op.h")):
+            return folder
     raise FileNotFoundError(f"the headers are neither in {_PACKAGE} nor beside it")
 
 
@@ -31,4 +32,4 @@ def get_cython_path() -> str:
         >>> os.path.exists(os.path.join(dy.get_cython_path(), "dynet_cy", "extension.pxd"))
         True
     """
-    return str(_PACKAGE.parent)
+    return os.path.dirname(_PACKAGE)

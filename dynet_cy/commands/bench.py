@@ -31,8 +31,6 @@ from dynet_cy.ops.api import (
 from dynet_cy.rnn import LSTMBuilder
 from dynet_cy.train import AdamTrainer, SimpleSGDTrainer
 
-__all__ = ["add_arguments", "run"]
-
 _SHOWN = ("dynet_cy", "Python", "CPU", "kernels", "OpenBLAS")
 
 

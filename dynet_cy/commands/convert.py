@@ -11,14 +11,12 @@ import argparse
 
 import numpy as np
 
-from dynet_cy.commands.files import PAIR, SAFETENSORS, TEXT, entries, kind_of, objects, pair, state_of
-from dynet_cy.files.checkpoint import save_tensors
+from dynet_cy.commands.files import PAIR, SAFETENSORS, TEXT, entries, kind_of, objects, pair
+from dynet_cy.files.checkpoint import save_tensors, stored_state
 from dynet_cy.files.saving import save
 from dynet_cy.files.textfile import LOOKUP, Entry, ModelFileError, write_text_model
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.parameters import add_entry
-
-__all__ = ["add_arguments", "run"]
 
 _ENDINGS = {".safetensors": SAFETENSORS, ".st": SAFETENSORS, ".meta": PAIR, ".data": PAIR}
 _ELSEWHERE = (".npz", ".npy", ".pt", ".pth", ".bin", ".onnx", ".h5", ".json", ".pkl")  # formats that it cannot write
@@ -71,8 +69,8 @@ def _lost(source: str, kind: str, found: list[Entry]) -> list[str]:
     """The contents of the source that the target cannot hold."""
     lost = []
     before = kind_of(source)
-    if before == SAFETENSORS:
-        lost += [f"the state of {state_of(source)[what]['class']}" for what in ["trainer"] if what in state_of(source)]
+    if before == SAFETENSORS and "trainer" in (state := stored_state(source)):
+        lost.append(f"the state of {state['trainer']['class']}")
     if before == PAIR:
         classes = [each.kind for each in objects(source) if each.spec]
         lost += [f"how to make {', '.join(classes)}: only their parameters are kept"] if classes else []

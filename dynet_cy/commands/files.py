@@ -15,8 +15,6 @@ from dynet_cy.files.reading import opened, unpacked
 from dynet_cy.files.textfile import LOOKUP, PARAMETER, Entry, ModelFileError, read_text_model
 from dynet_cy.files.unpickling import Name, unpickle
 
-__all__ = ["PAIR", "SAFETENSORS", "TEXT", "Object", "entries", "kind_of", "objects", "pair", "state_of"]
-
 TEXT = "text"
 PAIR = "pair"
 SAFETENSORS = "safetensors"
@@ -75,7 +73,7 @@ def entries(path: str) -> Iterator[Entry]:
 
 
 def _tensors(path: str) -> Iterator[Entry]:
-    kinds = state_of(path).get("kinds", {})
+    kinds = stored_state(path).get("kinds", {})
     try:
         with safe_open(path, "numpy") as file:
             # For the library's own files: the parameters in their order, without gradients and the state of a trainer.
@@ -87,15 +85,6 @@ def _tensors(path: str) -> Iterator[Entry]:
                 yield Entry(kind, name, values.shape, values.astype(np.float32).ravel(order="F"))
     except (SafetensorError, TypeError) as error:
         raise ModelFileError(f"cannot be read: {error}", path) from error
-
-
-def state_of(path: str) -> dict[str, Any]:
-    """The metadata of a checkpoint of this library; empty if another program wrote the file.
-
-    Raises:
-        ModelFileError: the file is damaged
-    """
-    return stored_state(path)
 
 
 def objects(path: str) -> Iterator[Object]:

@@ -14,8 +14,6 @@ from dynet_cy._version import __version__
 from dynet_cy.core.devices import HAVE_CUDA, available_devices
 from dynet_cy.kernels import kernels
 
-__all__ = ["add_arguments", "facts", "run"]
-
 _PACKAGES = ("numpy", "scipy-openblas32", "safetensors", "greenlet", "mpi4py", "pycuda")
 
 

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from dynet_cy.commands.files import PAIR, SAFETENSORS, TEXT, entries, kind_of, objects, state_of
+from dynet_cy.commands.files import PAIR, SAFETENSORS, TEXT, entries, kind_of, objects
+from dynet_cy.files.checkpoint import stored_state
 from dynet_cy.files.textfile import LOOKUP, Entry
-
-__all__ = ["add_arguments", "run"]
 
 _NAMES = {
     TEXT: "text model file (pc.save, pc.populate)",
@@ -44,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
             spec = found.spec if len(found.spec) <= _LONGEST else found.spec[:_LONGEST] + "..."
             print(f"  {found.kind} {found.name}" + (f", spec {spec}" if spec else ""))
     elif kind == SAFETENSORS:
-        _print_state(state_of(args.file))
+        _print_state(stored_state(args.file))
 
 
 def _row(entry: Entry) -> tuple[str, ...]:

@@ -16,8 +16,6 @@ from dynet_cy import profiling
 from dynet_cy.profiling.plans import PassPlan
 from dynet_cy.watch import lifetimes
 
-__all__ = ["add_arguments", "run"]
-
 
 class _Enough(BaseException):
     """The pass has run: the program ends."""

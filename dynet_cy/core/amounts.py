@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["size_text", "time_text"]
-
 
 def time_text(seconds: float) -> str:
     """A duration for people, such as "1.5 ms"."""

@@ -9,16 +9,6 @@ from __future__ import annotations
 import re
 from typing import Protocol, cast
 
-__all__ = [
-    "HAVE_CUDA",
-    "DeviceInfo",
-    "available_devices",
-    "check_device",
-    "count_gpus",
-    "device_name",
-    "get_device_info",
-]
-
 CPU = "CPU"
 
 

@@ -4,7 +4,6 @@ Names begin with those of the folder and the module: `"schedule.plan.made"`.
 """
 
 import contextlib
-import difflib
 import importlib
 import operator
 
@@ -124,7 +123,9 @@ def tuned(values: Mapping[str, int]) -> AbstractContextManager[None]:
 
 
 def _near(name, names):
-    near = difflib.get_close_matches(name, names, 3, 0.4) or sorted(names)
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, names, 3, 0.4) or sorted(names)
     return "similar names: " + ", ".join(near)
 
 

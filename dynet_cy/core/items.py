@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["check_items", "check_no_table"]
-
 
 def check_no_table(function: str, data: Any, argument: str = "data") -> None:
     """Refuse a table of pandas, Polars or PyArrow: its items are columns, not rows.

@@ -5,6 +5,7 @@ words = dy.data.Vocabulary((form for sentence in sentences for form in sentence.
 data = dy.data.batches(sentences, 32, shuffle=True, seed=1)
 """
 
+from dynet_cy.data import metrics  # noqa: F401 - an attribute
 from dynet_cy.data.batching import Batches, batches, hold_out, map_batches
 from dynet_cy.data.conllu import CONLLU_COLUMNS, ConlluSentence, read_conllu
 from dynet_cy.data.digits import read_digits, read_idx
@@ -17,6 +18,7 @@ from dynet_cy.data.toy_trees import toy_constituents, toy_sentiment
 from dynet_cy.data.transitions import ArcHybrid, ArcHybridOracle
 from dynet_cy.data.trees import Tree, parse_tree, read_trees
 from dynet_cy.data.vocabulary import Vocabulary
+from dynet_cy.files.places import name_all
 from dynet_cy.nn.vectors import WordVectors, read_vectors
 
 __all__ = ["CONLLU_COLUMNS", "ArcHybrid", "ArcHybridOracle", "Batches", "ConlluSentence", "Lines", "Tree", "Vocabulary"]
@@ -32,3 +34,5 @@ __all__ += [
 ]
 __all__ += ["read_idx", "read_inflections", "read_labelled", "read_parallel", "read_text", "read_trees", "read_tsv"]
 __all__ += ["read_vectors", "toy_constituents", "toy_sentiment"]
+
+name_all(__name__)

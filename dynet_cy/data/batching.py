@@ -34,7 +34,6 @@ from dynet_cy.train.trainer import updates_made
 if TYPE_CHECKING:
     from dynet_cy.data.readers import Readers
 
-__all__ = ["Batches", "batches", "hold_out", "map_batches"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

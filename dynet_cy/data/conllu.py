@@ -9,8 +9,6 @@ from typing import Any, Optional
 
 from dynet_cy.files.reading import FileName, Line, LineError, TextFile, blocks
 
-__all__ = ["CONLLU_COLUMNS", "ConlluSentence", "read_conllu"]
-
 CONLLU_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 
 Heads = list[Optional[int]]

@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from dynet_cy.files.reading import NOT_WHOLE, FileName, unpacked
 
-__all__ = ["read_digits", "read_idx"]
-
 Digit = tuple[npt.NDArray[np.float32], int]
 
 

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dynet_cy.data.metrics import is_tag, to_bio
 from dynet_cy.files.reading import FileName, Line, LineError, TextFile, blocks, single_lines
 
-__all__ = ["read_entities"]
-
 _COMMENTS = ("# ", "#\t", "#begin ", "#end ")  # the last two are of OntoNotes
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy.typing as npt
 
-__all__ = ["discounted_returns", "make_environment", "mean_return"]
-
 
 def make_environment(name: str) -> Any:
     """An environment of gymnasium with vectors as observations and a number of discrete actions.

@@ -13,8 +13,6 @@ import numpy as np
 
 from dynet_cy.files.reading import NOT_WHOLE, FileName, is_plain, text_bytes
 
-__all__ = ["Lines", "installed", "lines", "read_text"]
-
 
 def read_text(path: FileName, encoding: str = "utf-8") -> str:
     """The whole text of a file, plain or gzipped, without a byte order mark, with line feeds at the ends of lines.

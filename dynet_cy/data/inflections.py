@@ -10,8 +10,6 @@ from dynet_cy.data.files import installed, lines
 from dynet_cy.data.text import Column, Table
 from dynet_cy.files.reading import FileName, TextFile
 
-__all__ = ["english_inflections", "read_inflections"]
-
 Inflection = tuple[list[str], list[str]]
 
 _NAMES = ("lemma", "form", "tags")

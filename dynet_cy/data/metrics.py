@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynet_cy.core.items import check_no_table
+from dynet_cy.files.places import name_all
 
 __all__ = ["Attachment", "PrecisionRecall", "accuracy", "attachment", "entities", "precision_recall", "to_bio"]
 
@@ -205,3 +206,6 @@ def _pairs(found: Iterable[Any], right: Iterable[Any], item: int | None = None) 
         of = "" if item is None else f" in item {item}"
         raise ValueError(f"metrics: {len(results)} results{of}, but {len(gold)} right ones to compare with")
     return list(zip(results, gold))
+
+
+name_all(__name__)

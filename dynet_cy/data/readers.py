@@ -16,8 +16,6 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 from typing import Any, Callable, Optional
 
-__all__ = ["Readers"]
-
 Collate = Optional[Callable[[list[Any]], Any]]
 Turn = tuple[int, Optional[list[Any]], bool]
 

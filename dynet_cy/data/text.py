@@ -10,63 +10,17 @@ from typing import Any, Callable, TypeVar, Union, overload
 
 from dynet_cy.files.reading import FileName, Line, LineError, TextFile, single_lines
 
-__all__ = ["Column", "Table", "read_labelled", "read_parallel", "read_tsv"]
-
 T = TypeVar("T")
 Column = Union[str, int]
 
 # Names of columns in published tables. A first line with these alone is no example.
-_NAMES = frozenset(
-    [
-        "id",
-        "idx",
-        "index",
-        "guid",
-        "label",
-        "labels",
-        "class",
-        "category",
-        "sentiment",
-        "polarity",
-        "target",
-        "rating",
-        "stars",
-        "score",
-        "gold_label",
-        "quality",
-        "is_duplicate",
-        "entailment_judgment",
-        "text",
-        "sentence",
-        "sentence1",
-        "sentence2",
-        "question",
-        "question1",
-        "question2",
-        "qid1",
-        "qid2",
-        "premise",
-        "hypothesis",
-        "review",
-        "tweet",
-        "comment",
-        "title",
-        "headline",
-        "description",
-        "body",
-        "source",
-        "translation",
-        "src",
-        "tgt",
-        "trg",
-        "lemma",
-        "form",
-        "tags",
-        "word",
-        "words",
-        "tag",
-    ]
-)
+_NAMES = """
+id idx index guid label labels class category sentiment polarity target rating stars score gold_label
+quality is_duplicate entailment_judgment text sentence sentence1 sentence2 question question1 question2 qid1
+qid2 premise hypothesis review tweet comment title headline description body source translation src tgt trg
+lemma form tags word words tag
+"""
+_USUAL = frozenset(_NAMES.split())
 _XML = re.compile(r"\s*<(\?xml|!doctype|srcset|refset|tstset|mteval|dataset|tmx|doc|url|seg)\b", re.IGNORECASE)
 
 
@@ -123,7 +77,7 @@ class Table:
         known = [column.casefold() in names for column in wanted]
         if header is None and wanted and all(known):
             header = True
-        if header is None and len(cells) > 1 and all(one in _NAMES for one in names):
+        if header is None and len(cells) > 1 and _USUAL.issuperset(names):
             raise ValueError(
                 f"{name}, line {self._number}: {', '.join(cells)} look like the names of columns; header=True takes "
                 "them for names, by which columns= can choose, header=False for a row"
@@ -202,12 +156,17 @@ class Table:
         line = lines[0][1]
         return ValueError(f"expected {named}, separated by {between}, not {line!r:.80} ({counts}; {taken}{ways})")
 
-    def check_quotes(self, name: str) -> None:
-        """Raise a `ValueError` if each row has a cell in quotes, which have been taken for a part of it."""
+    def items(self, source: TextFile, parse: Callable[[Sequence[Line]], T], noun: str) -> list[T]:
+        """What the rows of the file are; see `TextFile.items`.
+
+        Raises:
+            ValueError: also if each row has a cell in quotes, which have been taken for a part of it
+        """
+        found = source.items(self.rows, parse, noun)
         if self._quoted:
-            raise ValueError(
-                f"{name}: each row has a cell in quotes; quotes=True takes them off, quotes=False does not"
-            )
+            ways = "quotes=True takes them off, quotes=False does not"
+            raise ValueError(f"{source.name}: each row has a cell in quotes; {ways}")
+        return found
 
 
 def read_tsv(
@@ -255,9 +214,7 @@ def read_tsv(
     """
     source = TextFile(path, "a table", encoding, errors)
     table = Table(source, columns, separator, quotes, header)
-    found = source.items(table.rows, table.full_cells, "row")
-    table.check_quotes(source.name)
-    return found
+    return table.items(source, table.full_cells, "row")
 
 
 @overload
@@ -350,8 +307,7 @@ def read_labelled(
         pairs.append((label, text))
         return split(text), label
 
-    found = source.items(table.rows, labelled, "text")
-    table.check_quotes(source.name)
+    found = table.items(source, labelled, "text")
     if columns is None and _are_exchanged(pairs):
         ways = "label_last=False" if label_last else "label_last=True"
         order = "(1, 0)" if label_last else "(0, 1)"
@@ -462,9 +418,7 @@ def read_parallel(
             first, second = table.cells(lines)
             return split(first), split(second)
 
-        found = file.items(table.rows, pair, "pair")
-        table.check_quotes(file.name)
-        return found
+        return table.items(file, pair, "pair")
     other = TextFile(target, "a file of translations", encoding, errors)
     sides = [list(file), list(other)]
     fewer, more = sorted(sides, key=len)

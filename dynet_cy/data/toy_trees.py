@@ -6,8 +6,6 @@ import random
 
 from dynet_cy.data.trees import Tree
 
-__all__ = ["toy_constituents", "toy_sentiment"]
-
 _NOUNS = ["the film", "the plot", "this story", "every scene", "the music", "her role", "the ending", "its hero"]
 _ADJECTIVES = {
     -2: ["awful", "dreadful", "unbearable"],

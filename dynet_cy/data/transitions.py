@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from dynet_cy.data.conllu import ConlluSentence
 
-__all__ = ["ArcHybrid", "ArcHybridOracle"]
-
 Action = tuple[str, str]  # its kind (shift, left or right), and the relation of the arc that it makes
 
 

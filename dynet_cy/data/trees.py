@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 from dynet_cy.files.reading import FileName, Line, TextFile
 
-__all__ = ["Tree", "parse_tree", "read_trees"]
-
 
 class Tree(NamedTuple):
     """A constituent of a sentence: a label, and parts that are words or constituents.

@@ -16,8 +16,6 @@ from dynet_cy.files.replacing import write_file
 from dynet_cy.files.schema import COUNT, TEXT, check, every, mapping, maybe, one_of, record
 from dynet_cy.hints.equivalents import KnownArguments
 
-__all__ = ["Vocabulary"]
-
 _FORMAT = "dynet_cy vocabulary"
 _FILE = record(
     {

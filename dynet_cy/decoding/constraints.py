@@ -8,8 +8,6 @@ from typing import Any, Optional, Union
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Allowed", "Constraints", "OneOf"]
-
 # Maps the tokens so far to those that may come next; None: all.
 Allowed = Callable[[list[int]], Optional[Sequence[int]]]
 

@@ -14,8 +14,6 @@ from dynet_cy.graph import Expression
 from dynet_cy.ops.api import concatenate, inputTensor, pick_batch_elems, random_gumbel
 from dynet_cy.ops.select import _best  # type: ignore[attr-defined]  # stubs have what is public
 
-__all__ = ["decode"]
-
 Numbers = npt.NDArray[Any]
 
 FEW = 4096  # so many scores are read faster than the best of them are found in the graph

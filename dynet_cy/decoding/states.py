@@ -17,8 +17,6 @@ from dynet_cy.graph import Expression
 from dynet_cy.ops.api import concatenate_to_batch, pick_batch_elems, zeros
 from dynet_cy.rnn import RNNState, StackedRNNState
 
-__all__ = ["join_states", "select_states"]
-
 State = TypeVar("State")
 Indices = Union[Sequence[int], npt.NDArray[np.integer[Any]]]
 

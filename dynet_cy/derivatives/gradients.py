@@ -9,8 +9,8 @@ from typing import Any, Union, overload
 import numpy as np
 import numpy.typing as npt
 
+from dynet_cy.derivatives import rules
 from dynet_cy.derivatives.steps import Contribution, Placed, Step, fit, total
-from dynet_cy.derivatives.table import COMPOSITIONS, NO_SECOND_ORDER, RULES
 from dynet_cy.functions.arguments import expression as checked
 from dynet_cy.functions.arguments import tensor
 from dynet_cy.graph import cg
@@ -24,8 +24,6 @@ from dynet_cy.ops.reduce import sum_batches
 from dynet_cy.ops.registry import DimensionError, describe
 from dynet_cy.ops.select import scatter_cols
 from dynet_cy.ops.shape import reshape
-
-__all__ = ["gradients", "hessian_vector_product"]
 
 Vector = Union[Expression, "npt.ArrayLike"]
 
@@ -234,12 +232,12 @@ class Walk:
     def contributions(self, step: Step) -> Sequence[Contribution]:
         """The contribution of a step to the gradient of each live argument."""
         node = step.node
-        if node.op in RULES:
-            return RULES[node.op](step)
-        if node.op in COMPOSITIONS:
+        if node.op in rules.RULES:
+            return rules.RULES[node.op](step)
+        if node.op in rules.COMPOSITIONS:
             return self.through(step)
         if has_gradient(node.op):
-            why = NO_SECOND_ORDER.get(node.op, "it has only `backward`; docs/training.md lists such operations")
+            why = rules.NO_SECOND_ORDER.get(node.op, "it has only `backward`; docs/training.md lists such operations")
             made_at = graph_node(self.graph, node.number).origin
             where = f" (made at {made_at})" if made_at else ""
             raise NotImplementedError(f"gradients: {node.op} has no second order{where}: {why}")
@@ -248,7 +246,7 @@ class Walk:
     def through(self, step: Step) -> Sequence[Contribution]:
         """The contributions of a step, by the operations that compose it."""
         first = len(self.graph)
-        y = COMPOSITIONS[step.node.op](step, step.xs)
+        y = rules.COMPOSITIONS[step.node.op](step, step.xs)
         live = {step.node.args[i] for i in step.node.live}
         found = self.back(y, fit(step.dy, y.dim()), [expression(self.graph, i) for i in sorted(live)], first)
         # An argument that is there twice has one gradient, from both places.

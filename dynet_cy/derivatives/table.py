@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from dynet_cy.derivatives.steps import Composition, Contribution, Rule, Step
-
-__all__ = ["COMPOSITIONS", "NO_SECOND_ORDER", "RULES", "composed", "each", "rule"]
+from dynet_cy.derivatives.steps import Composition, Rule
 
 # A rule takes a step and returns a contribution to the gradient of each live argument.
 RULES: dict[str, Rule] = {}
@@ -33,41 +31,33 @@ NO_SECOND_ORDER = {
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _put(table: dict[str, Any], names: Iterable[str], entry: Any) -> None:
-    for name in names:
-        if name in RULES or name in COMPOSITIONS:
-            raise RuntimeError(f"operation {name} has two rules")
-        table[name] = entry
+def _put(table: dict[str, Any], names: Iterable[str], made: Callable[[F], Any]) -> Callable[[F], F]:
+    """Decorator: what is made of the function is the entry of the operations of these names."""
+
+    def put(function: F) -> F:
+        for name in names:
+            if name in RULES or name in COMPOSITIONS:
+                raise RuntimeError(f"operation {name} has two rules")
+            table[name] = made(function)
+        return function
+
+    return put
 
 
 def rule(*names: str) -> Callable[[F], F]:
     """Decorator: the function is the rule of the operations of these names."""
-
-    def put(function: F) -> F:
-        _put(RULES, names, function)
-        return function
-
-    return put
+    return _put(RULES, names, lambda function: function)
 
 
 def each(*names: str) -> Callable[[F], F]:
     """Decorator: the function, called with a step and the place of an argument, is the rule of these operations."""
 
-    def put(function: F) -> F:
-        def for_all(step: Step) -> list[Contribution]:
-            return [function(step, i) for i in step.node.live]
+    def for_all(function: F) -> Rule:
+        return lambda step: [function(step, i) for i in step.node.live]
 
-        _put(RULES, names, for_all)
-        return function
-
-    return put
+    return _put(RULES, names, for_all)
 
 
 def composed(*names: str) -> Callable[[F], F]:
     """Decorator: the function, called with a step and its arguments, composes these operations of others."""
-
-    def put(function: F) -> F:
-        _put(COMPOSITIONS, names, function)
-        return function
-
-    return put
+    return _put(COMPOSITIONS, names, lambda function: function)

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-__all__ = ["Layout", "place"]
-
 _SWEEPS = 8  # of the barycentre method, up and down; more change little
 
 Point = tuple[float, float]

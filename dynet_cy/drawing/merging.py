@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from dynet_cy.graph.nodes import GraphNode
 
-__all__ = ["Merged", "merge"]
-
 _LONGEST_PERIOD = 64  # levels that are looked for as one repeated part
 _SHORTEST_RUN = 4  # levels that are worth a box
 _NAMED = 4  # labels that a box of several levels shows

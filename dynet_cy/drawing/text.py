@@ -17,8 +17,6 @@ from dynet_cy.graph.expressions import ComputationGraph, Expression, cg
 from dynet_cy.graph.nodes import GraphNode, expression, nodes, number
 from dynet_cy.graph.structs import operators
 
-__all__ = ["dot", "dump", "dump_cg", "print_graphviz", "print_text_graphviz"]
-
 
 def dot(
     graph: ComputationGraph | None = None,

@@ -52,12 +52,11 @@ from dynet_cy.files.schema import (
 from dynet_cy.files.textfile import ModelFileError, ModelMismatchError, known_format
 from dynet_cy.graph.expressions import random_state, set_random_state
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
+from dynet_cy.model.given import collection_of
 from dynet_cy.model.matching import complaint, matches
 from dynet_cy.model.parameters import gradient_state, set_array, set_gradient_state, settled_array
-from dynet_cy.model.whole import CollectionOrLayer, Holder, as_collection, refused
+from dynet_cy.model.whole import CollectionOrLayer, Holder
 from dynet_cy.train import Trainer
-
-__all__ = ["load_network", "load_safetensors", "read_extra", "save_safetensors"]
 
 N = TypeVar("N")
 Stored = Union[Parameters, LookupParameters]
@@ -121,9 +120,7 @@ _STATE = record(
 
 def checked(function: str, given: Any, trainer: Any) -> ParameterCollection:
     """The collection that was given, or that of a layer; that of the trainer if it has more, as its state is whole."""
-    collection = as_collection(given)
-    if not isinstance(collection, ParameterCollection):
-        raise refused(function, "collection", given)
+    collection = collection_of(given, function, "collection")
     if trainer is None:
         return collection
     if not isinstance(trainer, Trainer):

@@ -11,14 +11,12 @@ import importlib
 import sys
 from collections.abc import Iterable, Mapping
 from functools import partial
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from dynet_cy.core.later import LATER
 from dynet_cy.graph.structs import set_place
-
-__all__ = ["FORMER", "LATER", "PRIVATE", "PUBLIC", "begin", "name_all", "name_by"]
 
 # The modules with public names, each of which is named by the first one that has it.
 PUBLIC = tuple(
@@ -37,9 +35,6 @@ PUBLIC = tuple(
     )
 )
 
-# Those that are loaded with the first use (core/later.py), and then name what they have.
-LATER = ("dynet_cy.onnx",)
-
 # What pickles of public objects name besides: by its name in the package, the module and its name there.
 PRIVATE = {
     "_restored_collection": ("model.collection", "_restored_collection"),
@@ -47,7 +42,7 @@ PRIVATE = {
     "_restored_member": ("model.collection", "_restored_member"),
     "_Affine": ("rnn.softmax_builders", "_Affine"),
     "_Record": ("train.schedules", "Record"),
-    "_MemoryRow": ("profiling.memory", "MemoryRow"),
+    "_MemoryRow": ("watch.memory", "MemoryRow"),
     "_GraphUsage": ("watch.usage", "GraphUsage"),
     "_ValueUsage": ("watch.usage", "ValueUsage"),
     "_DroppedUsage": ("watch.usage", "DroppedUsage"),
@@ -68,7 +63,7 @@ ops.vector_norm profiling.anomaly profiling.memory readings rnn.birnn rnn.gru rn
 rnn.softmax_builders rnn.stacked rnn.state rnn.tree saving schedules search serving.constraints serving.decoding
 serving.fibers serving.search serving.server serving.states softmax_builders stopping strictness textfile
 train.python_trainer train.schedules train.stopping train.trainer train.trainers train.training training
-watch.instruments watch.usage
+watch.anomaly watch.instruments watch.memory watch.usage
 """
 
 # Modules whose functions and classes pickles of earlier versions name, by where these are now.
@@ -125,7 +120,7 @@ def name_all(place: str) -> None:
 def begin() -> None:
     """Name all public functions and classes by public modules, and let former places lead there."""
     for place in PUBLIC:
-        if place not in LATER:
+        if place not in LATER:  # which name what they have when they are loaded
             name_all(place)
     package = sys.modules["dynet_cy"]
     for name, (home, there) in PRIVATE.items():
@@ -155,10 +150,10 @@ def _moved(former: str, name: str) -> Any:
     return getattr(place, name)
 
 
-class _Former(MetaPathFinder, Loader):
+class _Former:
     """Finds modules that are gone, after all other finders: without content, they lead on."""
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+    def find_spec(self: Any, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         return ModuleSpec(name, self) if name in FORMER else None
 
     def create_module(self, spec: ModuleSpec) -> None:

@@ -19,9 +19,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, TypeVar, Union, cast
 
-__all__ = ["NOT_WHOLE", "FileName", "Line", "LineError", "MissingFileError", "Path", "TextFile", "blocks", "is_plain"]
-__all__ += ["numbered_lines", "opened", "other_format", "single_lines", "text_bytes", "unpacked", "wanted"]
-
 FileName = Union[str, "os.PathLike[str]"]
 Path = Union[FileName, bytes, "os.PathLike[bytes]"]
 Line = tuple[int, str]

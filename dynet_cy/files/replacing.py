@@ -13,7 +13,6 @@ import fcntl
 import io
 import os
 import re
-import shutil
 import stat
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -24,7 +23,6 @@ from dynet_cy.files.reading import MissingFileError, Path
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Replacement", "locked", "naming", "ready", "replacing", "write_file"]
 
 _BLOCK = 1 << 20
 _EFFECTIVE = os.access in os.supports_effective_ids
@@ -218,7 +216,8 @@ def replacing(path: Path, append: bool = False) -> Iterator[IO[bytes]]:
     with Replacement(path) as new:
         if append and new.is_regular:
             with contextlib.suppress(FileNotFoundError), open(path, "rb") as source:
-                shutil.copyfileobj(source, new.file, _BLOCK)
+                while block := source.read(_BLOCK):
+                    new.file.write(block)
                 if source.tell() and (source.seek(-1, os.SEEK_END), source.read())[1] != b"\n":
                     new.file.write(b"\n")
         yield new.file

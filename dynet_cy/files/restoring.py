@@ -14,24 +14,21 @@ docs/files.md says what a file can do with all that.
 
 from __future__ import annotations
 
-import argparse
 import collections
 import enum
+import functools
+import importlib
 import math
-import optparse
 import os
 import re
 import sys
-import sysconfig
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Callable
 
 import numpy as np
 
 from dynet_cy.files.unpickling import Name
-
-__all__ = ["Forbidden", "Restorer", "is_model_class", "may_be_a_class"]
 
 
 class Forbidden(Exception):
@@ -50,11 +47,7 @@ _TYPES = {t.__name__: t for t in (int, float, str, bool, list, dict, tuple, set,
 _BUILT_IN = ("set", "frozenset", "bytearray", "bytes")
 
 # Classes of plain data in the standard library whose objects are restored like those of the program.
-_PLAIN: dict[tuple[str, str], type] = {
-    ("argparse", "Namespace"): argparse.Namespace,
-    ("optparse", "Values"): optparse.Values,
-    ("types", "SimpleNamespace"): types.SimpleNamespace,
-}
+_PLAIN = {("argparse", "Namespace"), ("optparse", "Values"), ("types", "SimpleNamespace")}
 
 # Modules that base classes of the program's classes may come from.
 _BASES = {"builtins", "abc", "typing", "typing_extensions", "collections", "collections.abc", "enum"}
@@ -100,12 +93,20 @@ def _module(name: str) -> Any:
     return _dictionary(module) if issubclass(type(module), types.ModuleType) else None
 
 
-_SYSTEM = {os.path.realpath(sysconfig.get_path(key)) for key in ("stdlib", "platstdlib")}
-_INSTALLED = {os.path.realpath(sysconfig.get_path(key)) for key in ("purelib", "platlib")}
+_SYSTEM = ("stdlib", "platstdlib")
+_INSTALLED = ("purelib", "platlib")
 
 
-def _lies_in(module: str, folders: Iterable[str]) -> bool:
-    """Whether a module is built into Python, or its file is in one of these folders."""
+@functools.cache
+def _folders(keys: tuple[str, ...]) -> set[str]:
+    """Folders of this Python."""
+    import sysconfig  # with its data, it would add 2 ms to `import dynet_cy`
+
+    return {os.path.realpath(sysconfig.get_path(key)) for key in keys}
+
+
+def _lies_in(module: str, keys: tuple[str, ...]) -> bool:
+    """Whether a module is built into Python, or its file is in one of these folders of it."""
     found = _module(module)
     if found is None or _top(module) in sys.builtin_module_names:
         return True
@@ -113,7 +114,7 @@ def _lies_in(module: str, folders: Iterable[str]) -> bool:
     if not isinstance(file, str):
         return getattr(found.get("__spec__"), "origin", None) in ("built-in", "frozen")
     path = os.path.realpath(file)
-    return any(path.startswith(folder + os.sep) for folder in folders)
+    return any(path.startswith(folder + os.sep) for folder in _folders(keys))
 
 
 def may_be_a_class(name: Name) -> bool:
@@ -126,7 +127,7 @@ def may_be_a_class(name: Name) -> bool:
 
 def _is_installed(module: str) -> bool:
     """Whether a module came with Python or was installed: then it is not the program's own."""
-    if _lies_in(module, _SYSTEM | _INSTALLED):
+    if _lies_in(module, _SYSTEM + _INSTALLED):
         return True
     parts = os.path.realpath(str((_module(module) or {}).get("__file__") or "")).split(os.sep)
     return "site-packages" in parts or "dist-packages" in parts
@@ -223,7 +224,8 @@ class Restorer:
             return known
         module = name.module
         if (module, name.name) in _PLAIN:
-            return _PLAIN[module, name.name]
+            plain: type = getattr(importlib.import_module(module), name.name)
+            return plain
         if module == "collections" or (module == "builtins" and name.name in _BUILT_IN):
             for kind in _CONTAINERS:
                 if (kind.__module__, kind.__qualname__) == (module, name.name):

@@ -19,7 +19,6 @@ other, under a lock.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import os
 import pickle
@@ -27,7 +26,7 @@ import reprlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,11 +39,14 @@ from dynet_cy.files.unpickling import Name, unpickle
 from dynet_cy.graph import Expression
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.collection import adding, fill_by_name, rolled_back
+from dynet_cy.model.given import collection_of
 from dynet_cy.model.parameters import add_entry, fill_entries
-from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
+from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.rnn import softmax_builders
 
-__all__ = ["ForbiddenClassError", "load", "load_generator", "save"]
+if TYPE_CHECKING:
+    from hashlib import blake2b
+
 
 _KINDS = ("Parameters", "LookupParameters")
 
@@ -170,8 +172,10 @@ class _Hashed:
         return self.file.write(data)
 
 
-def _hash() -> hashlib.blake2b:
-    return hashlib.blake2b(digest_size=32)
+def _hash() -> blake2b:
+    from hashlib import blake2b  # with OpenSSL, it would add 8 ms to `import dynet_cy`
+
+    return blake2b(digest_size=32)
 
 
 # The beginning of a .meta file: instructions of a pickle that put a string on the stack and drop it again.
@@ -494,9 +498,7 @@ def load_generator(
         >>> [p.shape() for p in dy.load_generator("model", dy.ParameterCollection())]
         [(2,), (3,)]
     """
-    collection = as_collection(params)
-    if not isinstance(collection, ParameterCollection):
-        raise refused("load", "params", params)
+    collection = collection_of(params, "load", "params")
     return _Loader(basename, classes, trusted, strict, calling_package(2)).objects(collection)
 
 

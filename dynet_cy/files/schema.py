@@ -6,9 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple
 
-__all__ = ["ANY", "COUNT", "FLAG", "NUMBER", "SHARE", "SIZE", "TEXT", "WHOLE", "Schema", "SchemaError", "between"]
-__all__ += ["check", "every", "like", "mapping", "maybe", "one_of", "pair", "record"]
-
 
 class SchemaError(ValueError):
     """The data do not fit the schema."""

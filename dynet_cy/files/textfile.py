@@ -31,21 +31,6 @@ from dynet_cy.files.replacing import replacing
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "LOOKUP",
-    "PARAMETER",
-    "Entry",
-    "ModelFileError",
-    "ModelMismatchError",
-    "NotAModelFileError",
-    "TruncatedModelFileError",
-    "WrongCountError",
-    "key_filter",
-    "populate_entries",
-    "read_text_model",
-    "scan_text_model",
-    "write_text_model",
-]
 
 PARAMETER = "Parameter"
 LOOKUP = "LookupParameter"

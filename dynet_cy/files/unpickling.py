@@ -30,8 +30,6 @@ from collections import deque
 from enum import Enum
 from typing import Any, Callable, Protocol
 
-__all__ = ["Maker", "Name", "PickleError", "unpickle"]
-
 _LONGEST_INT = 1700  # bytes: Python limits the conversion of much larger ones to text
 _DEEPEST = 1000  # tuples in tuples
 _FREE_WORK = 1_000_000  # elements that may be hashed, in addition to some for each byte of the file

@@ -6,8 +6,6 @@ import ast
 from collections.abc import Iterator
 from typing import Union
 
-__all__ = ["LIBRARIES", "Program", "last"]
-
 # Modules by the library that they belong to.
 LIBRARIES = {
     **dict.fromkeys(("torch", "transformers", "peft"), "PyTorch"),
@@ -20,23 +18,8 @@ _OTHER_MODULES = frozenset(
     + ["pickle", "random", "re", "sys", "time", "tqdm", "yaml"]
 )
 _OTHER_FUNCTIONS = frozenset(
-    [
-        "len",
-        "int",
-        "float",
-        "bool",
-        "str",
-        "range",
-        "min",
-        "max",
-        "round",
-        "sum",
-        "open",
-        "dict",
-        "set",
-        "vars",
-        "print",
-    ]
+    ["len", "int", "float", "bool", "str", "range", "min", "max", "round", "sum", "open", "dict", "set", "vars"]
+    + ["print"]
 )
 _NO_TENSORS = frozenset(  # methods and attributes that give none
     ["size", "item", "numel", "nelement", "dim", "ndimension", "shape", "ndim", "parse_args", "parse_known_args"]

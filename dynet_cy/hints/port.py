@@ -24,8 +24,6 @@ from dynet_cy.hints.differences import DIFFERENCES
 from dynet_cy.hints.equivalents import advice
 from dynet_cy.hints.readings import READINGS, Reading, has_sizes_apart
 
-__all__ = ["Finding", "findings", "main"]
-
 _OPERATORS = {ast.Mult: "*", ast.Add: "+", ast.Eq: "==", ast.NotEq: "!="}
 # The tables that have the names of what is of some kind; see `Program`.
 _COLUMNS = {

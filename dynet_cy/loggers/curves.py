@@ -20,8 +20,6 @@ from dynet_cy.loggers.media import Embedding, Media
 from dynet_cy.loggers.tensorboard import TensorBoard
 from dynet_cy.model import ParameterCollection
 
-__all__ = ["Curves", "Kept"]
-
 Text = tuple[float, str, str]
 
 

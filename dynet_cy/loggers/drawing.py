@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-__all__ = ["drawn"]
-
 _WIDTH, _HEIGHT = 320, 180  # of one curve, in pixels
 _MOST_POINTS = 1000
 _MOST_TEXTS = 20

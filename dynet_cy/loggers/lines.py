@@ -15,8 +15,6 @@ from dynet_cy.files.reading import FileName
 from dynet_cy.files.replacing import naming, write_file
 from dynet_cy.loggers.logger import Logger
 
-__all__ = ["CSV", "JSONL"]
-
 Row = dict[str, Any]
 
 

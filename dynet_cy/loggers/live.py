@@ -12,8 +12,6 @@ from dynet_cy.files.replacing import write_file
 from dynet_cy.loggers.curves import Kept
 from dynet_cy.loggers.logger import needed
 
-__all__ = ["Notebook", "Page"]
-
 # Drawing may take this share of the time: epochs are shown at once, of numbers of each update only some.
 _SHARE = 0.02
 

@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 from dynet_cy.files.reading import FileName, wanted
 from dynet_cy.parallel.runtime import rank
 
-__all__ = ["Logger", "needed"]
-
 Self = TypeVar("Self", bound="Logger")
 
 

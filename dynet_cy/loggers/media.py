@@ -18,8 +18,6 @@ import numpy.typing as npt
 from dynet_cy.graph import Expression
 from dynet_cy.loggers.logger import Logger
 
-__all__ = ["Embedding", "Media", "png", "wav"]
-
 Pixels = npt.NDArray[np.uint8]
 
 _COLOURS = {1: 0, 3: 2, 4: 6}  # of PNG, by the number of channels: grey, RGB, with opacity

@@ -8,8 +8,6 @@ from typing import Any
 
 from dynet_cy.loggers.logger import Logger, needed
 
-__all__ = ["MLflow", "WandB"]
-
 
 class WandB(Logger):
     """A run of Weights & Biases. It needs ``pip install 'dynet_cy[wandb]'``.

@@ -23,8 +23,6 @@ from dynet_cy.loggers.logger import needed
 from dynet_cy.loggers.media import Embedding, Media, png, wav
 from dynet_cy.model import LookupParameters, ParameterCollection
 
-__all__ = ["TensorBoard"]
-
 # The edges of the bins of histograms, as TensorFlow has them: 10% wide.
 _EDGES = 1e-12 * 1.1 ** np.arange(774)
 _BINS = [*-_EDGES[::-1], 0.0, *_EDGES]

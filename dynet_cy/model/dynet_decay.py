@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float32]
 
-__all__ = ["DynetDecay"]
 
 _ONE = np.float32(1)
 _LEAST = np.float32(0.25)

@@ -24,20 +24,6 @@ if TYPE_CHECKING:
     Array = NDArray[np.float32]
     FileName = Union[str, bytes, os.PathLike[str]]
 
-__all__ = [
-    "ConstInitializer",
-    "FromFileInitializer",
-    "GlorotInitializer",
-    "IdentityInitializer",
-    "InitializerShapeError",
-    "NormalInitializer",
-    "NumpyInitializer",
-    "PyInitializer",
-    "RandomSource",
-    "SaxeInitializer",
-    "UniformInitializer",
-    "as_initializer",
-]
 
 _BLOCK = 1 << 18  # numbers drawn at a time, so that a large table needs no second copy
 

@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Union
 
-__all__ = ["Matched", "ParameterShape", "Renaming", "complaint", "matches", "now"]
-
 # Maps a name that is read to the name in the collection.
 Renaming = Union[Mapping[str, str], Callable[[str], str], None]
 

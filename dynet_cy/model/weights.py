@@ -22,7 +22,8 @@ from dynet_cy.model.parameters import set_array
 
 Array = npt.NDArray[Any]
 
-_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1"}
+TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1"}
+"""From the type in a file to that of NumPy."""
 
 
 def read_tensors(path: FileName) -> dict[str, Array]:
@@ -45,12 +46,16 @@ def read_tensors(path: FileName) -> dict[str, Array]:
 
 def _array(name: str, tensor: dict[str, Any], path: FileName) -> Array:
     kind, shape = tensor["dtype"], tensor["shape"]
-    if kind == "BF16":  # the upper half of a float
-        halves = np.frombuffer(tensor["data"], "<u2").astype(np.uint32)
-        return (halves << 16).view(np.float32).reshape(shape)
-    if kind not in _TYPES:
+    if kind == "BF16":
+        return widened(np.frombuffer(tensor["data"], "<u2")).reshape(shape)
+    if kind not in TYPES:
         raise ModelFileError(f"{name} holds numbers of type {kind}", os.fspath(path))
-    return np.frombuffer(tensor["data"], _TYPES[kind]).reshape(shape)
+    return np.frombuffer(tensor["data"], TYPES[kind]).reshape(shape)
+
+
+def widened(halves: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    """The floats of which bfloat16 has the upper halves."""
+    return (halves.astype(np.uint32) << 16).view(np.float32)
 
 
 def _plain(x: Any) -> Array:
@@ -115,6 +120,11 @@ class Weights:
     def put(self, parameter: Parameters | LookupParameters, array: Array) -> None:
         """Note the value that a parameter will get."""
         self.values.append((parameter, array))
+
+    def take(self, parameter: Parameters | LookupParameters | None, name: str) -> None:
+        """Note that a parameter, if it is there, gets the array of this name, which has its shape."""
+        if parameter is not None:
+            self.put(parameter, self.pop(name, parameter.shape))
 
     def finish(self) -> None:
         """Set the values, if no array is left."""

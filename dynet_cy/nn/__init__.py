@@ -1,5 +1,10 @@
 """Layers: objects that own parameters and are called on expressions. docs/layers.md explains them."""
 
+from dynet_cy.files.places import name_all
+from dynet_cy.graph.structs import give_attributes
+from dynet_cy.hints.equivalents import elsewhere, of_module
+
+# isort: split
 # derived: imports, by tools/derive.py
 from dynet_cy.nn.attention import BiaffineAttention, KeysValues, MultiHeadAttention, PointerAttention
 from dynet_cy.nn.basic import Activation, Dropout, Embedding, GatedLinear, Highway, LayerNorm, Linear, RMSNorm
@@ -68,3 +73,8 @@ __all__ = [
     "rotate",
     # end of names
 ]
+
+# Errors of names that other libraries have say what to write.
+globals()["__getattr__"] = of_module("nn", __name__)  # not for mypy
+give_attributes(Layer, elsewhere("layer", Layer))
+name_all(__name__)

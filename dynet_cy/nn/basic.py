@@ -81,9 +81,8 @@ class Linear(Layer):
         return self._affine(self.W, self._checked(x, self.input_dim), self.b)
 
     def _take_pytorch(self, weights: Weights) -> None:
-        weights.put(self.W, weights.pop("weight", (self.output_dim, self.input_dim)))
-        if self.b is not None:
-            weights.put(self.b, weights.pop("bias", (self.output_dim,)))
+        weights.take(self.W, "weight")
+        weights.take(self.b, "bias")
 
 
 class Embedding(Layer):
@@ -234,7 +233,7 @@ class Embedding(Layer):
         self.spec = (count, *self.spec[1:])
 
     def _take_pytorch(self, weights: Weights) -> None:
-        weights.put(self.table, weights.pop("weight", (self.size, self.dim)))
+        weights.take(self.table, "weight")
 
 
 class LayerNorm(Layer):
@@ -309,9 +308,8 @@ class LayerNorm(Layer):
         return ops.zeros((self.dim,)) if self.b is None else self.b
 
     def _take_pytorch(self, weights: Weights) -> None:
-        weights.put(self.g, weights.pop("weight", (self.dim,)))
-        if self.b is not None:
-            weights.put(self.b, weights.pop("bias", (self.dim,)))
+        weights.take(self.g, "weight")
+        weights.take(self.b, "bias")
 
 
 class RMSNorm(Layer):
@@ -367,7 +365,7 @@ class RMSNorm(Layer):
         return self(x + (ops.dropout(found, dropout) if dropout else found))
 
     def _take_pytorch(self, weights: Weights) -> None:
-        weights.put(self.g, weights.pop("weight", (self.dim,)))
+        weights.take(self.g, "weight")
 
 
 class Dropout(Layer):

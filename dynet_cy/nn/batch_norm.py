@@ -90,9 +90,10 @@ class BatchNorm(Layer):
         return batch_norm(x, self.g, self.b, self.mean, self.var, self.training, self.momentum, axis, self.eps)
 
     def _take_pytorch(self, weights: Weights) -> None:
-        for parameter, name in [(self.g, "weight"), (self.b, "bias"), (self.mean, "running_mean")]:
-            weights.put(parameter, weights.pop(name, (self.dim,)))
-        weights.put(self.var, weights.pop("running_var", (self.dim,)))
+        weights.take(self.g, "weight")
+        weights.take(self.b, "bias")
+        weights.take(self.mean, "running_mean")
+        weights.take(self.var, "running_var")
         weights.skip("num_batches_tracked")
 
 
@@ -151,8 +152,8 @@ class GroupNorm(Layer):
         return group_norm(x, self.groups, self.g, self.b, axis, self.eps)
 
     def _take_pytorch(self, weights: Weights) -> None:
-        weights.put(self.g, weights.pop("weight", (self.channels,)))
-        weights.put(self.b, weights.pop("bias", (self.channels,)))
+        weights.take(self.g, "weight")
+        weights.take(self.b, "bias")
 
 
 def _axis_of_channels(layer: Layer, x: Expression, axis: int, channels: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Union
+from typing import ClassVar, Union
 
 from dynet_cy.functions.arguments import Input, as_input
 from dynet_cy.functions.convolutions import conv_transpose1d
@@ -134,11 +134,29 @@ class Conv1d(Layer):
     def _take_pytorch(self, weights: Weights) -> None:
         filters = weights.pop("weight", (self.output_dim, self.input_dim // self.groups, self.width))
         weights.put(self.W, filters.transpose(0, 2, 1).reshape(self.output_dim, -1))
-        if self.b is not None:
-            weights.put(self.b, weights.pop("bias", (self.output_dim,)))
+        weights.take(self.b, "bias")
 
 
-class Conv2d(Layer):
+class _Filters(Layer):
+    """The base of layers whose filters have an axis for each of PyTorch's, in another order."""
+
+    _places: ClassVar[tuple[int, ...]] = (2, 3, 1, 0)  # for each axis of W, that of PyTorch's filters
+
+    def _add_filters(self, shape: tuple[int, ...], outputs: int, bias: bool, init: str | None) -> None:
+        self.W = self.collection.add_parameters(shape, init="glorot", name="W")
+        self.b = self._vector(outputs) if bias else None
+        self._set_init(init)
+
+    def _as_pytorch(self) -> None:
+        set_uniform(math.prod(self.W.shape[:-1]) ** -0.5, self.W, self.b)
+
+    def _take_pytorch(self, weights: Weights) -> None:
+        shape = tuple(self.W.shape[self._places.index(axis)] for axis in range(len(self._places)))
+        weights.put(self.W, weights.pop("weight", shape).transpose(self._places))
+        weights.take(self.b, "bias")
+
+
+class Conv2d(_Filters):
     """Filters over an image, like `conv2d` (LeCun et al., "Gradient-based learning applied to document recognition",
     1998).
 
@@ -199,12 +217,7 @@ class Conv2d(Layer):
         channels = (self.input_channels, self.output_channels)
         super().__init__(model, (*channels, self.size, self.stride, kept, bool(bias), self.dilation, self.groups))
         shape = (*self.size, self.input_channels // self.groups, self.output_channels)
-        self.W = self.collection.add_parameters(shape, init="glorot", name="W")
-        self.b = self._vector(self.output_channels) if bias else None
-        self._set_init(init)
-
-    def _as_pytorch(self) -> None:
-        set_uniform(math.prod(self.W.shape[:3]) ** -0.5, self.W, self.b)
+        self._add_filters(shape, self.output_channels, bias, init)
 
     def __call__(self, x: Input) -> Expression:
         """The filtered image.
@@ -225,14 +238,8 @@ class Conv2d(Layer):
         how = (self.stride, not self.same, self.dilation, self.groups, self.around)
         return ops.conv2d(x, self.W, *how) if self.b is None else ops.conv2d_bias(x, self.W, self.b, *how)
 
-    def _take_pytorch(self, weights: Weights) -> None:
-        filters = weights.pop("weight", (self.output_channels, self.input_channels // self.groups, *self.size))
-        weights.put(self.W, filters.transpose(2, 3, 1, 0))
-        if self.b is not None:
-            weights.put(self.b, weights.pop("bias", (self.output_channels,)))
 
-
-class ConvTranspose2d(Layer):
+class ConvTranspose2d(_Filters):
     """Each pixel of x adds the filters, times its value, to a larger image, like `conv_transpose2d` (Zeiler et al.,
     "Deconvolutional networks", 2010).
 
@@ -289,12 +296,7 @@ class ConvTranspose2d(Layer):
         sizes = (self.input_channels, self.output_channels, self.size, self.stride, self.padding, self.output_padding)
         super().__init__(model, (*sizes, bool(bias), self.dilation, self.groups))
         shape = (*self.size, self.output_channels // self.groups, self.input_channels)
-        self.W = self.collection.add_parameters(shape, init="glorot", name="W")
-        self.b = self._vector(self.output_channels) if bias else None
-        self._set_init(init)
-
-    def _as_pytorch(self) -> None:
-        set_uniform(math.prod(self.W.shape[:3]) ** -0.5, self.W, self.b)
+        self._add_filters(shape, self.output_channels, bias, init)
 
     def __call__(self, x: Input) -> Expression:
         """The larger image.
@@ -316,14 +318,8 @@ class ConvTranspose2d(Layer):
         y = _cut(self, y, self.padding, self.output_padding)
         return y if self.b is None else y + ops.reshape(self.b, (1, 1, self.output_channels))
 
-    def _take_pytorch(self, weights: Weights) -> None:
-        filters = weights.pop("weight", (self.input_channels, self.output_channels // self.groups, *self.size))
-        weights.put(self.W, filters.transpose(2, 3, 1, 0))
-        if self.b is not None:
-            weights.put(self.b, weights.pop("bias", (self.output_channels,)))
 
-
-class ConvTranspose1d(Layer):
+class ConvTranspose1d(_Filters):
     """Each column of x adds columns of filters, times its elements, to a longer matrix: `ConvTranspose2d` along the
     columns, like `conv_transpose1d`.
 
@@ -353,6 +349,8 @@ class ConvTranspose1d(Layer):
         ((16, 10), 1)
     """
 
+    _places = (1, 2, 0)
+
     def __init__(
         self,
         input_dim: int,
@@ -379,12 +377,7 @@ class ConvTranspose1d(Layer):
         sizes = (self.input_dim, self.output_dim, self.width, self.stride, self.padding, self.output_padding)
         super().__init__(model, (*sizes, bool(bias), self.dilation, self.groups))
         shape = (self.output_dim // self.groups, self.width, self.input_dim)
-        self.W = self.collection.add_parameters(shape, init="glorot", name="W")
-        self.b = self._vector(self.output_dim) if bias else None
-        self._set_init(init)
-
-    def _as_pytorch(self) -> None:
-        set_uniform(math.prod(self.W.shape[:2]) ** -0.5, self.W, self.b)
+        self._add_filters(shape, self.output_dim, bias, init)
 
     def __call__(self, x: Input) -> Expression:
         """The longer matrix.
@@ -404,12 +397,6 @@ class ConvTranspose1d(Layer):
         y = conv_transpose1d(x, self.W, self.stride, self.dilation, self.groups)
         y = _cut(self, y, (0, self.padding), (0, self.output_padding))
         return y if self.b is None else y + self.b
-
-    def _take_pytorch(self, weights: Weights) -> None:
-        filters = weights.pop("weight", (self.input_dim, self.output_dim // self.groups, self.width))
-        weights.put(self.W, filters.transpose(1, 2, 0))
-        if self.b is not None:
-            weights.put(self.b, weights.pop("bias", (self.output_dim,)))
 
 
 def _pair(layer: Layer, value: Pair, argument: str) -> tuple[int, int]:

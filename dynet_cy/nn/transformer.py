@@ -367,9 +367,14 @@ class _Stack(Layer):
         self.norm = _norm(norm, self, eps) if final else None
         self._set_init(init)
 
-    def _called(self, layer: Any, x: Expression, *args: Input, **settings: Any) -> Expression:
-        y: Expression = checkpoint(layer, x, *args, **settings) if self.checkpoint else layer(x, *args, **settings)
-        return y
+    def _run(self, x: Input, *args: Input, all_layers: bool, **settings: Any) -> Any:
+        """The result of the last layer, or x and those of all layers."""
+        states = [x if isinstance(x, Expression) else as_input(x, type(self).__name__)]
+        for layer in self.layers:
+            given = states[-1], *args
+            states.append(checkpoint(layer, *given, **settings) if self.checkpoint else layer(*given, **settings))
+        states[-1] = self._finish(states[-1])
+        return states if all_layers else states[-1]
 
     def _finish(self, x: Expression) -> Expression:
         return x if self.norm is None else self.norm(x)
@@ -431,12 +436,7 @@ class TransformerEncoder(_Stack):
             TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or a mask of another shape
         """
-        y = x if isinstance(x, Expression) else as_input(x, type(self).__name__)
-        states = [y]
-        for layer in self.layers:
-            states.append(self._called(layer, states[-1], causal=causal, mask=mask, bias=bias))
-        states[-1] = self._finish(states[-1])
-        return states if all_layers else states[-1]
+        return self._run(x, all_layers=all_layers, causal=causal, mask=mask, bias=bias)
 
     def step(
         self, x: Input, state: Sequence[Past] | None = None, *, bias: Expression | None = None
@@ -517,12 +517,7 @@ class TransformerDecoder(_Stack):
             TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or a mask of another shape
         """
-        y = x if isinstance(x, Expression) else as_input(x, type(self).__name__)
-        states = [y]
-        for layer in self.layers:
-            states.append(self._called(layer, states[-1], memory, mask=mask, bias=bias))
-        states[-1] = self._finish(states[-1])
-        return states if all_layers else states[-1]
+        return self._run(x, memory, all_layers=all_layers, mask=mask, bias=bias)
 
     def start(self, memory: Input) -> DecoderState:
         """The state before the first step.

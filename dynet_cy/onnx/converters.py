@@ -8,42 +8,32 @@ from typing import TypeVar, Union
 from dynet_cy.onnx.tracing import Step
 from dynet_cy.onnx.writer import Value, Writer
 
-__all__ = ["CONVERTERS", "NOT_EXPORTABLE", "Converter", "converts"]
-
 # A converter adds nodes for a step with these arguments, and returns the tensor of its value, with axes as described in
 # writer.py.  It returns a Value if whether that differs from example to example does not follow from the arguments.
 Converter = Callable[[Writer, Step, list[Value]], Union[str, Value]]
 
 CONVERTERS: dict[str, Converter] = {}
 
-_RANDOM = "draws random numbers, which a file cannot repeat; layers that drop elements do not after eval()"
+_DRAW = ["dropout", "dropout_dim", "dropout_batch", "block_dropout", "noise", "sample", "random_normal"]
+_DRAW += ["random_uniform", "random_bernoulli", "random_gumbel", "vanilla_lstm_gates_noise"]
+_DRAW += ["scaled_dot_product_attention_dropout", "residual_layer_norm_dropout"]
 
 # Operations that cannot be exported, and the reason.  Other ops without a converter are listed in docs/onnx.md.
 NOT_EXPORTABLE: dict[str, str] = {
-    "dropout": _RANDOM,
-    "dropout_dim": _RANDOM,
-    "dropout_batch": _RANDOM,
-    "block_dropout": _RANDOM,
-    "noise": _RANDOM,
-    "sample": _RANDOM,
-    "random_normal": _RANDOM,
-    "random_uniform": _RANDOM,
-    "random_bernoulli": _RANDOM,
-    "random_gumbel": _RANDOM,
-    "vanilla_lstm_gates_noise": _RANDOM,
-    "scaled_dot_product_attention_dropout": _RANDOM,
-    "residual_layer_norm_dropout": _RANDOM,
+    **dict.fromkeys(
+        _DRAW, "draws random numbers, which a file cannot repeat; layers that drop elements do not after eval()"
+    ),
+    **dict.fromkeys(
+        ("crf_log_partition", "crf_loss", "crf_marginals", "crf_viterbi"),
+        "is a recurrence over the words, which is not written yet",
+    ),
     "gates": "is made of single operations where values are computed, and nothing is computed for a file",
     "lgamma": "has no counterpart in ONNX",
     "inverse": "has no counterpart in ONNX",
     "logdet": "has no counterpart in ONNX but the determinant itself, which soon overflows",
     "constrained_softmax": "takes a number of rounds that depends on its values",
-    "crf_log_partition": "is a recurrence over the words, which is not written yet",
     "label_chain": "is a recurrence over the frames, which is not written yet",
-    "crf_loss": "is a recurrence over the words, which is not written yet",
     "continuations": "is a step of `beam_search`, which reads the values of each step",
-    "crf_marginals": "is a recurrence over the words, which is not written yet",
-    "crf_viterbi": "is a recurrence over the words, which is not written yet",
 }
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ExportError"]
-
 
 class ExportError(ValueError):
     """A function cannot be written as an ONNX graph; the message names the operation and says why.

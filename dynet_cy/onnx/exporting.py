@@ -19,8 +19,6 @@ from dynet_cy.onnx.tracing import Function, Input, Step, trace
 from dynet_cy.onnx.writer import EXAMPLES, Value, Writer
 from dynet_cy.ops.api import pick
 
-__all__ = ["export"]
-
 # The version of ONNX's operators that files use, and the oldest format that has it, so that older runtimes can read
 # them.
 OPSET, FORMAT = 18, 8

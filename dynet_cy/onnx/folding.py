@@ -22,8 +22,6 @@ from dynet_cy.graph.nodes import GraphNode, NodeContents
 from dynet_cy.onnx.errors import ExportError
 from dynet_cy.onnx.recurrences import Chain, chains
 
-__all__ = ["Folded", "Run", "explain", "fold"]
-
 Floating = npt.NDArray[Any]
 
 

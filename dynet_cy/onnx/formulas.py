@@ -12,8 +12,6 @@ import ast
 from dynet_cy.onnx.writer import Value, Writer
 from dynet_cy.ops.formulas import called, interpret
 
-__all__ = ["FORMULAS", "can_write", "write"]
-
 FORMULAS = {
     # derived: formulas, by tools/derive.py
     "negate": "0 - x",
@@ -89,39 +87,10 @@ FORMULAS = {
     # end of formulas
 }
 
-# The ONNX operators for functions, and for Python's operators.
-_FUNCTIONS = {
-    "SEL": "Where",
-    "ABS": "Abs",
-    "SQRT": "Sqrt",
-    "EXP": "Exp",
-    "LOG": "Log",
-    "POW": "Pow",
-    "TANH": "Tanh",
-    "LOGISTIC": "Sigmoid",
-    "SOFTPLUS": "Softplus",
-    "ERF": "Erf",
-    "SIN": "Sin",
-    "COS": "Cos",
-    "TAN": "Tan",
-    "ASIN": "Asin",
-    "ACOS": "Acos",
-    "ATAN": "Atan",
-    "SINH": "Sinh",
-    "COSH": "Cosh",
-    "ASINH": "Asinh",
-    "ACOSH": "Acosh",
-    "ATANH": "Atanh",
-    "FLOOR": "Floor",
-    "CEIL": "Ceil",
-    "NEG": "Neg",
-    "SIGN": "Sign",
-    "SOFTSIGN": "Softsign",
-    "SELU": "Selu",
-    "RELU": "Relu",
-    "MIN": "Min",
-    "MAX": "Max",
-}
+# The ONNX operators for functions: most have the same names. And those for Python's operators.
+_SAME = "Abs Sqrt Exp Log Pow Tanh Softplus Erf Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Floor Ceil Neg "
+_SAME += "Sign Softsign Selu Relu Min Max"
+_FUNCTIONS = {"SEL": "Where", "LOGISTIC": "Sigmoid", **{name.upper(): name for name in _SAME.split()}}
 _OPERATORS: dict[type, str] = {
     ast.Add: "Add",
     ast.Sub: "Sub",

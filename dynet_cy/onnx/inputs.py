@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Union
 
-__all__ = ["Axis", "Each", "Floats", "Index", "Indices"]
-
 _PACKAGE = __name__.partition(".")[0]
 
 Axis = Union[int, str]

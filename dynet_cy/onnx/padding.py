@@ -10,8 +10,6 @@ from dynet_cy.onnx.reductions import ALL_AXES, BATCH
 from dynet_cy.onnx.tracing import Step
 from dynet_cy.onnx.writer import Value, Writer
 
-__all__ = ["without_padding"]
-
 # What padding must be where an operation combines positions, so that it has no effect.
 _NEUTRAL = {
     "sum": 0.0,

@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from dynet_cy.graph.nodes import GraphNode
 
-__all__ = ["Chain", "Kind", "chains"]
-
 Array = npt.NDArray[np.float32]
 Weights = Mapping[str, Array]
 Attributes = Sequence[tuple[int, ...]]

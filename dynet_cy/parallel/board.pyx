@@ -7,7 +7,6 @@ for each process; further regions are added at the end.
 
 import mmap
 import os
-import tempfile
 import weakref
 
 cimport cython
@@ -37,6 +36,8 @@ def anonymous_memory() -> int:
     """A descriptor of shared memory without a name, of size 0 so far.  The caller closes it."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("dynet_cy")
+    import tempfile
+
     with tempfile.TemporaryFile() as file:              # has no name either
         return os.dup(file.fileno())
 

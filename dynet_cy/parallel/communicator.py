@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from dynet_cy.train import PythonTrainer, Trainer
 from dynet_cy.train.interfaces import Reducer
 
-__all__ = ["LEFT", "PATIENCE", "WORKING", "Communicator", "LocalCommunicator", "ParallelError"]
-
 Floats = NDArray[np.float32]
 
 # A process that others wait for is computing, not hanging, if it uses more than WORKING of a core; then the others wait

@@ -20,8 +20,6 @@ from dynet_cy.parallel.runtime import current
 from dynet_cy.parallel.trainer import end_share
 from dynet_cy.train.trainer import updates_made
 
-__all__ = ["Shard", "progress", "shard"]
-
 T = TypeVar("T")
 
 UNEVEN = ("join", "pad", "drop", "keep")

@@ -23,21 +23,6 @@ from dynet_cy.parallel.board import Board, anonymous_memory
 from dynet_cy.parallel.communicator import PATIENCE, WORKING
 from dynet_cy.parallel.start import PROGRAM as START
 
-__all__ = [
-    "Ending",
-    "Job",
-    "LocalJob",
-    "Logs",
-    "MPIJob",
-    "Output",
-    "Program",
-    "Progress",
-    "Signals",
-    "Start",
-    "Stream",
-    "supervise",
-]
-
 # Seconds between checks of the workers; ends of workers and signals are noticed at once.
 TICK = 0.2
 

@@ -49,8 +49,6 @@ from dynet_cy.parallel.start import cpus
 from dynet_cy.train import Trainer
 from dynet_cy.train.interfaces import Reducer
 
-__all__ = ["MPICommunicator", "connect"]
-
 HOST = "DYNET_CY_HOST"
 """Variable that names this host: processes with the same name share memory. By default MPI decides."""
 

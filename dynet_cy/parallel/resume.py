@@ -10,7 +10,6 @@ import contextlib
 import copy
 import os
 import random
-import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, Union
@@ -29,8 +28,6 @@ from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.parallel.communicator import Communicator
 from dynet_cy.parallel.runtime import current
 from dynet_cy.train import Trainer
-
-__all__ = ["CheckpointWarning", "everywhere", "load_checkpoint", "save_checkpoint", "together"]
 
 # As texts: numpy.random is loaded with its first use.
 Generator = Union[random.Random, "np.random.Generator", "np.random.RandomState"]
@@ -282,6 +279,8 @@ def everywhere(path: FileName, communicator: Communicator) -> Iterator[FileName]
     if identities[communicator.rank] == identities[0]:
         yield path
         return
+    import tempfile  # with what it imports, it would add 6 ms to `import dynet_cy`
+
     with tempfile.NamedTemporaryFile(suffix=".safetensors") as copied:
         copied.write(content)
         copied.flush()

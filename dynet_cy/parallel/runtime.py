@@ -15,25 +15,6 @@ from dynet_cy.parallel.start import LAUNCH, RESTARTS, memory_of_launcher, settin
 from dynet_cy.train.trainer import note_updates_in
 from dynet_cy.watch.timeline import span
 
-__all__ = [
-    "average",
-    "barrier",
-    "broadcast",
-    "current",
-    "gather",
-    "in_a_job",
-    "launched",
-    "local_rank_by_mpi",
-    "mode",
-    "own_part",
-    "rank",
-    "restart_count",
-    "share_parameters",
-    "size",
-    "started_by_mpi",
-    "use",
-]
-
 # Variables for rank and size, set by Open MPI, MPICH and its derivatives, MVAPICH, and PMIx servers (such as Slurm's).
 VARIABLES = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),

@@ -17,8 +17,6 @@ from dynet_cy.parallel.shared_update import lock_free, shared
 from dynet_cy.train import Trainer
 from dynet_cy.train.interfaces import Reducer
 
-__all__ = ["SharedCommunicator", "connect", "sum_of_rows"]
-
 
 def sum_of_rows(everyone: list[tuple[NDArray[np.uint32], Floats]]) -> tuple[NDArray[np.uint32], Floats]:
     """Sum the rows of all ranks, given (numbers of rows, rows) for each; added in the order of ranks."""

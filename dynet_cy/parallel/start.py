@@ -15,8 +15,6 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 
-__all__ = ["LAUNCH", "PROGRAM", "RESTARTS", "cores", "cpus", "memory_of_launcher", "settings_in"]
-
 # The launcher's settings for its workers, "name=value" separated by spaces: see `dynet_cy.launch`.
 LAUNCH = "DYNET_CY_LAUNCH"
 

@@ -16,8 +16,6 @@ from dynet_cy.parallel.runtime import current
 from dynet_cy.train import Trainer
 from dynet_cy.train.trainer import updates_made
 
-__all__ = ["finish", "join", "wrap"]
-
 T = TypeVar("T", bound=Trainer)
 
 REDUCTIONS = ("mean", "sum")

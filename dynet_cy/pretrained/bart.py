@@ -20,8 +20,6 @@ from dynet_cy.pretrained.encoder_decoder import EncoderDecoder
 from dynet_cy.pretrained.heads import resize_vector
 from dynet_cy.pretrained.settings import PLAIN_KEYS, Settings
 
-__all__ = ["Bart", "Marian"]
-
 _OFFSET = 2  # rows of the table of positions that are not used
 
 

@@ -9,21 +9,21 @@ from dynet_cy.graph import Expression
 from dynet_cy.nn import Layer, Linear, RelativeBias
 from dynet_cy.pretrained.encoder import Encoder
 from dynet_cy.pretrained.heads import TOKEN, HeadPlan
+from dynet_cy.pretrained.names import projections
 from dynet_cy.pretrained.settings import KEYS
 
-__all__ = ["Albert", "Bert", "DistilBert", "Electra", "MPNet", "Roberta"]
-
-_EMBEDDINGS = {
+EMBEDDINGS = {
     "embeddings.pieces": "embeddings.word_embeddings",
     "embeddings.positions": "embeddings.position_embeddings",
     "embeddings.types": "embeddings.token_type_embeddings",
     "embeddings.norm": "embeddings.LayerNorm",
 }
-_FEED_FORWARD = {
+FEED_FORWARD = {
     "layers.*.inner": "encoder.layer.*.intermediate.dense",
     "layers.*.outer": "encoder.layer.*.output.dense",
     "layers.*.output_norm": "encoder.layer.*.output.LayerNorm",
 }
+_GROUPS = "encoder.albert_layer_groups.*.albert_layers.*"
 _TWO_LAYERS = {"head.dense": "classifier.dense", "head.output": "classifier.out_proj"}
 _MASKED = {"head": "lm_head", "head.dense": "lm_head.dense", "head.norm": "lm_head.layer_norm"}
 _ROBERTA = {"masked": HeadPlan(_MASKED, "gelu"), "sequence": HeadPlan(_TWO_LAYERS, "tanh", True), "token": TOKEN}
@@ -36,13 +36,10 @@ class Bert(Encoder):
 
     model_types = {"bert": "BertModel"}
     names = {
-        **_EMBEDDINGS,
-        "layers.*.attention.query": "encoder.layer.*.attention.self.query",
-        "layers.*.attention.key": "encoder.layer.*.attention.self.key",
-        "layers.*.attention.value": "encoder.layer.*.attention.self.value",
-        "layers.*.attention.output": "encoder.layer.*.attention.output.dense",
+        **EMBEDDINGS,
+        **projections("encoder.layer.*.attention", "self.query", "self.key", "self.value", "output.dense"),
         "layers.*.attention_norm": "encoder.layer.*.attention.output.LayerNorm",
-        **_FEED_FORWARD,
+        **FEED_FORWARD,
         "pooler": "pooler.dense",
     }
     prefix = "bert."
@@ -111,11 +108,8 @@ class DistilBert(Encoder):
         "attention_dropout": ("attention_dropout", 0.1),
     }
     names = {
-        **_EMBEDDINGS,
-        "layers.*.attention.query": "transformer.layer.*.attention.q_lin",
-        "layers.*.attention.key": "transformer.layer.*.attention.k_lin",
-        "layers.*.attention.value": "transformer.layer.*.attention.v_lin",
-        "layers.*.attention.output": "transformer.layer.*.attention.out_lin",
+        **EMBEDDINGS,
+        **projections("transformer.layer.*.attention", "q_lin", "k_lin", "v_lin", "out_lin"),
         "layers.*.attention_norm": "transformer.layer.*.sa_layer_norm",
         "layers.*.inner": "transformer.layer.*.ffn.lin1",
         "layers.*.outer": "transformer.layer.*.ffn.lin2",
@@ -146,15 +140,12 @@ class Albert(Encoder):
         "attention_dropout": ("attention_probs_dropout_prob", 0.0),
     }
     names = {
-        **_EMBEDDINGS,
+        **EMBEDDINGS,
         "projection": "encoder.embedding_hidden_mapping_in",
+        **projections(f"{_GROUPS}.attention", "query", "key", "value", "dense", here="layers.*.*.attention"),
         **{
-            f"layers.*.*.{path}": f"encoder.albert_layer_groups.*.albert_layers.*.{name}"
+            f"layers.*.*.{path}": f"{_GROUPS}.{name}"
             for path, name in {
-                "attention.query": "attention.query",
-                "attention.key": "attention.key",
-                "attention.value": "attention.value",
-                "attention.output": "attention.dense",
                 "attention_norm": "attention.LayerNorm",
                 "inner": "ffn",
                 "outer": "ffn_output",
@@ -198,14 +189,11 @@ class MPNet(Encoder):
     model_types = {"mpnet": "MPNetModel"}
     keys = {**KEYS, "types": ("", 0), "padding": ("pad_token_id", 1)}
     names = {
-        **_EMBEDDINGS,
+        **EMBEDDINGS,
         "distances": "encoder.relative_attention_bias",
-        "layers.*.attention.query": "encoder.layer.*.attention.attn.q",
-        "layers.*.attention.key": "encoder.layer.*.attention.attn.k",
-        "layers.*.attention.value": "encoder.layer.*.attention.attn.v",
-        "layers.*.attention.output": "encoder.layer.*.attention.attn.o",
+        **projections("encoder.layer.*.attention.attn", "q", "k", "v", "o"),
         "layers.*.attention_norm": "encoder.layer.*.attention.LayerNorm",
-        **_FEED_FORWARD,
+        **FEED_FORWARD,
         "pooler": "pooler.dense",
     }
     prefix = "mpnet."

@@ -12,9 +12,6 @@ from dynet_cy.nn.layer import ACTIVATIONS as _activations
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.settings import Settings
 
-__all__ = ["ACTIVATIONS", "Attention", "Block", "JointAttention"]
-
-
 ACTIVATIONS: dict[str, Callable[[Expression], Expression]] = {
     **_activations,
     "gelu_accurate": _activations["gelu_new"],

@@ -11,9 +11,6 @@ from typing import Any
 from dynet_cy.files.reading import FileName, opened
 from dynet_cy.files.textfile import ModelFileError
 
-__all__ = ["Config", "read_json"]
-
-
 _LARGEST = 1 << 31
 
 

@@ -14,14 +14,13 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn import Conv1d, Dropout, Embedding, KeysValues, Layer, LayerNorm, Linear
 from dynet_cy.ops import api as ops
-from dynet_cy.pretrained.bert import Bert
+from dynet_cy.pretrained.bert import EMBEDDINGS, FEED_FORWARD, Bert
 from dynet_cy.pretrained.blocks import ACTIVATIONS, Attention, Block
 from dynet_cy.pretrained.config import Config
 from dynet_cy.pretrained.encoder import Embeddings, Encoder
 from dynet_cy.pretrained.heads import TOKEN, HeadPlan
+from dynet_cy.pretrained.names import projections
 from dynet_cy.pretrained.settings import KEYS, Settings
-
-__all__ = ["Deberta"]
 
 Numbers = npt.NDArray[np.int64]
 
@@ -130,25 +129,19 @@ class Deberta(Encoder):
     model_types = {"deberta-v2": "DebertaV2Model"}
     keys = {**KEYS, "types": ("type_vocab_size", 0), "eps": ("layer_norm_eps", 1e-7)}
     names = {
-        "embeddings.pieces": "embeddings.word_embeddings",
-        "embeddings.positions": "embeddings.position_embeddings",
-        "embeddings.types": "embeddings.token_type_embeddings",
+        **EMBEDDINGS,
         "embeddings.projection": "embeddings.embed_proj",
-        "embeddings.norm": "embeddings.LayerNorm",
         "distances": "encoder.rel_embeddings",
         "distances_norm": "encoder.LayerNorm",
         "near.convolution": "encoder.conv.conv",
         "near.norm": "encoder.conv.LayerNorm",
-        "layers.*.attention.query": "encoder.layer.*.attention.self.query_proj",
-        "layers.*.attention.key": "encoder.layer.*.attention.self.key_proj",
-        "layers.*.attention.value": "encoder.layer.*.attention.self.value_proj",
+        **projections(
+            "encoder.layer.*.attention", "self.query_proj", "self.key_proj", "self.value_proj", "output.dense"
+        ),
         "layers.*.attention.distance_key": "encoder.layer.*.attention.self.pos_key_proj",
         "layers.*.attention.distance_query": "encoder.layer.*.attention.self.pos_query_proj",
-        "layers.*.attention.output": "encoder.layer.*.attention.output.dense",
         "layers.*.attention_norm": "encoder.layer.*.attention.output.LayerNorm",
-        "layers.*.inner": "encoder.layer.*.intermediate.dense",
-        "layers.*.outer": "encoder.layer.*.output.dense",
-        "layers.*.output_norm": "encoder.layer.*.output.LayerNorm",
+        **FEED_FORWARD,
     }
     prefix = "deberta."
 

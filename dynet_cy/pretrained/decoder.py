@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Union, cast
 from weakref import WeakKeyDictionary
 
-from dynet_cy.graph import Expression, StaleExpressionError
+from dynet_cy.graph import Expression
 from dynet_cy.graph.expressions import cg
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.parameters import set_array
@@ -21,21 +21,11 @@ from dynet_cy.pretrained.encoder import Encoder, Input
 from dynet_cy.pretrained.generation import Sampling, generate
 from dynet_cy.pretrained.heads import products_with_table
 from dynet_cy.pretrained.settings import Settings
-
-__all__ = ["Decoder", "Generator", "Tables"]
+from dynet_cy.rnn.builder import is_fresh
 
 State = tuple[KeysValues, ...]
 _matrices = threading.local()  # for each model the matrix for scores in the current graph, and what it was made of
 Ids = Union[Sequence[int], Any]
-
-
-def _is_stale(x: Expression) -> bool:
-    """Whether the graph of an expression was renewed, or went back to before it."""
-    try:
-        x.dim()
-    except StaleExpressionError:
-        return True
-    return False
 
 
 class Tables(Layer):
@@ -124,7 +114,7 @@ class Generator(Encoder):
         table = self.embeddings.pieces.table
         kept, values = _matrices.__dict__.setdefault("kept", WeakKeyDictionary()), (cg(), table.storage.times_changed)
         before, found = kept.get(self, (None, None))
-        if before == values and not _is_stale(found):
+        if before == values and is_fresh(cast(Expression, found)):
             return cast(Expression, found)
         made: Expression = table.T
         kept[self] = values, made

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
+from dynet_cy.model.weights import widened
 from dynet_cy.nn import Dropout, Embedding, Layer, LayerNorm, Linear
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.blocks import ACTIVATIONS, Block
@@ -21,11 +22,9 @@ from dynet_cy.pretrained.heads import KINDS, Head, HeadPlan, labels_of, resize_v
 from dynet_cy.pretrained.model import ConfigLike, Fill, Layout, Pretrained, as_config, in_text
 from dynet_cy.pretrained.names import Table
 from dynet_cy.pretrained.settings import KEYS, Settings, read_settings
-from dynet_cy.pretrained.tables import NotWritten, piece_table, widened
+from dynet_cy.pretrained.tables import NotWritten, piece_table
 from dynet_cy.pretrained.text import Code, Text, TextReader, advice, read_tokenizer
 from dynet_cy.pretrained.words import POOLS, Mixture, pooled
-
-__all__ = ["Embeddings", "Encoder"]
 
 Input = Union[Code, Sequence[int], npt.NDArray[np.integer[Any]]]
 

@@ -12,8 +12,6 @@ from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.decoder import Generator
 from dynet_cy.pretrained.encoder import Input
 
-__all__ = ["EncoderDecoder"]
-
 
 class EncoderDecoder(Generator):
     """The base class of models with an encoder and a decoder. A call gives the vectors of the encoder, as that of

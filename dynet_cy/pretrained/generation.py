@@ -19,8 +19,6 @@ from dynet_cy.pretrained.text import Code
 from dynet_cy.rnn.builder import positive_integer
 from dynet_cy.serving.fibers import batched_map
 
-__all__ = ["Prompt", "Sampling", "generate"]
-
 # What `generate` passes to `decode` and `beam_search` itself, and what changes the kind of result.
 _GIVEN = ("step", "state", "stop", "max_length", "begin", "temperature", "width", "end", "logits", "longest", "n_best")
 

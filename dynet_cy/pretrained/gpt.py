@@ -13,8 +13,6 @@ from dynet_cy.pretrained.blocks import Block, JointAttention
 from dynet_cy.pretrained.decoder import Decoder
 from dynet_cy.pretrained.settings import PLAIN_KEYS, Settings
 
-__all__ = ["GPT2"]
-
 
 class GPT2(Decoder):
     """GPT-2 (Radford et al., "Language models are unsupervised multitask learners", 2019). See `Encoder` and `Decoder`

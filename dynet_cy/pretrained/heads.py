@@ -18,19 +18,6 @@ from dynet_cy.pretrained.names import Table
 from dynet_cy.pretrained.settings import Settings
 from dynet_cy.rnn.builder import positive_integer
 
-__all__ = [
-    "KINDS",
-    "TOKEN",
-    "Head",
-    "HeadPlan",
-    "Labels",
-    "label_names",
-    "labels_of",
-    "products_with_table",
-    "resize_vector",
-    "with_labels",
-]
-
 Labels = Union[int, Sequence[str]]
 
 KINDS = {"masked": "MaskedLM", "sequence": "SequenceClassification", "token": "TokenClassification"}

@@ -12,10 +12,9 @@ from dynet_cy.nn import Layer, RMSNorm
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.blocks import Attention, Block
 from dynet_cy.pretrained.decoder import Decoder
+from dynet_cy.pretrained.names import projections
 from dynet_cy.pretrained.positions import layer_kinds, rotary
 from dynet_cy.pretrained.settings import PLAIN_KEYS, Settings
-
-__all__ = ["Llama", "Qwen2", "Qwen3", "SmolLM3"]
 
 
 class _NormedAttention(Attention):
@@ -63,10 +62,7 @@ class Llama(Decoder):
     names = {
         "embeddings.pieces": "embed_tokens",
         "layers.*.attention_norm": "layers.*.input_layernorm",
-        "layers.*.attention.query": "layers.*.self_attn.q_proj",
-        "layers.*.attention.key": "layers.*.self_attn.k_proj",
-        "layers.*.attention.value": "layers.*.self_attn.v_proj",
-        "layers.*.attention.output": "layers.*.self_attn.o_proj",
+        **projections("layers.*.self_attn", "q_proj", "k_proj", "v_proj", "o_proj"),
         "layers.*.attention.query_norm": "layers.*.self_attn.q_norm",
         "layers.*.attention.key_norm": "layers.*.self_attn.k_norm",
         "layers.*.norm": "layers.*.post_attention_layernorm",

@@ -11,9 +11,9 @@ import numpy as np
 
 from dynet_cy.files.reading import FileName
 from dynet_cy.files.textfile import ModelFileError, ModelMismatchError
-from dynet_cy.model import ParameterCollection
+from dynet_cy.model.given import collection_of
 from dynet_cy.model.parameters import set_array
-from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
+from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.nn import Layer
 from dynet_cy.nn.construction import all_parts
 from dynet_cy.pretrained.bart import Bart, Marian
@@ -34,9 +34,6 @@ from dynet_cy.pretrained.tables import HalfTable
 from dynet_cy.pretrained.tensors import Tensors, find_files, open_tensors
 from dynet_cy.pretrained.vision import VisionModel
 from dynet_cy.pretrained.vit import ViT
-
-__all__ = ["ARCHITECTURES", "load"]
-
 
 _LABELLED = ("sequence", "token")  # the kinds of heads with labels
 _ENCODERS: tuple[type[Encoder], ...] = (Bert, Roberta, Electra, DistilBert, Albert, MPNet, Deberta, ModernBert)
@@ -106,9 +103,7 @@ def load(
     tensors = open_tensors(file)
     config, layout = _read_settings(folder / "config.json", tensors, str(file))
     config.numbers = tensors.numbers()
-    collection = as_collection(model)
-    if not isinstance(collection, ParameterCollection):
-        raise refused("load", "model", model)
+    collection = collection_of(model, "load")
     cls: Any = _class_of(config)
     prefix = _prefix(layout.first_tensor, tensors, str(file))
     further = _for_encoders(cls, head, tables)

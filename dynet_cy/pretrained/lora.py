@@ -25,8 +25,6 @@ from dynet_cy.pretrained.saving import write_json, write_tensors
 from dynet_cy.pretrained.tensors import Tensors, open_tensors
 from dynet_cy.rnn.builder import positive_integer
 
-__all__ = ["Adapters", "LoRA", "load_lora", "lora"]
-
 Names = Union[str, Sequence[str]]
 
 _CONFIG, _WEIGHTS, _OLDER = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"

@@ -24,8 +24,6 @@ from dynet_cy.pretrained.names import Table, tensor_name
 from dynet_cy.pretrained.saving import write_json, write_tensors
 from dynet_cy.train import Trainer
 
-__all__ = ["ConfigLike", "Fill", "Layout", "Pretrained", "as_config", "in_text"]
-
 _BARE = ("head.", "bias.", "mixtures.", "classifier.")  # the parameters whose names in files have no prefix
 
 ConfigLike = Union[Config, Mapping[str, Any], str]

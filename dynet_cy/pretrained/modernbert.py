@@ -15,8 +15,6 @@ from dynet_cy.pretrained.heads import HeadPlan
 from dynet_cy.pretrained.positions import FULL, NEAR, layer_kinds
 from dynet_cy.pretrained.settings import PLAIN_KEYS, Settings
 
-__all__ = ["ModernBert"]
-
 _BASES = {FULL: ("global_rope_theta", 160000.0), NEAR: ("local_rope_theta", 10000.0)}
 
 

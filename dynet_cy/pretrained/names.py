@@ -11,12 +11,15 @@ import itertools
 import re
 from collections.abc import Mapping
 
-__all__ = ["Table", "module_name", "tensor_name"]
-
 Table = Mapping[str, str]
 
 _LEAVES = {"W": "weight", "g": "weight", "table": "weight", "b": "bias", "mean": "running_mean", "var": "running_var"}
 _OLDER = {"weight": "gamma", "bias": "beta"}
+
+
+def projections(there: str, *names: str, here: str = "layers.*.attention") -> dict[str, str]:
+    """The entries of the linear layers of attention: for queries, keys, values and results."""
+    return {f"{here}.{path}": f"{there}.{name}" for path, name in zip(("query", "key", "value", "output"), names)}
 
 
 def module_name(table: Table, path: str) -> str | None:

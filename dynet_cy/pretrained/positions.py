@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from dynet_cy.pretrained.config import Config
 
-__all__ = ["FULL", "NEAR", "layer_kinds", "rotary"]
-
 FULL, NEAR = "full_attention", "sliding_attention"
 
 

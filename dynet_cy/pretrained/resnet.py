@@ -21,8 +21,6 @@ from dynet_cy.pretrained.model import ConfigLike, Fill, Layout, as_config
 from dynet_cy.pretrained.saving import write_tensors
 from dynet_cy.pretrained.vision import Images, VisionModel
 
-__all__ = ["TORCHVISION", "ResNet", "torchvision_settings"]
-
 _ROOT, _BLOCK = "embedder.embedder", "encoder.stages.*.layers.*"
 _NAMES = {
     "conv1": f"{_ROOT}.convolution",

@@ -13,8 +13,6 @@ from safetensors.numpy import save
 
 from dynet_cy.files.replacing import write_file
 
-__all__ = ["write_json", "write_tensors"]
-
 
 def write_tensors(path: Path, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
     """Write a safetensors file as PyTorch's programs expect it."""

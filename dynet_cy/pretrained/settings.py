@@ -9,8 +9,6 @@ from typing import Any
 from dynet_cy.files.textfile import ModelFileError
 from dynet_cy.pretrained.config import Config
 
-__all__ = ["KEYS", "PLAIN_KEYS", "Settings", "read_settings"]
-
 
 @dataclass(frozen=True)
 class Settings:

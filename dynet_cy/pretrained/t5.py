@@ -12,8 +12,6 @@ from dynet_cy.pretrained.blocks import Attention, Block
 from dynet_cy.pretrained.encoder_decoder import EncoderDecoder
 from dynet_cy.pretrained.settings import PLAIN_KEYS, Settings
 
-__all__ = ["T5"]
-
 # What `feed_forward_proj` says: whether there is a gate, and the activation.
 _KINDS = {"relu": (False, "relu"), "gated-gelu": (True, "gelu_new"), "gated-relu": (True, "relu")}
 _KINDS |= {"gated-silu": (True, "silu"), "gelu": (False, "gelu"), "silu": (False, "silu")}

@@ -6,15 +6,13 @@ import pickle
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
+from dynet_cy.model.weights import widened
 from dynet_cy.nn import Embedding, Layer
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.settings import Settings
-
-__all__ = ["HalfTable", "NotWritten", "piece_table", "widened"]
 
 
 class HalfTable(Layer):
@@ -61,11 +59,6 @@ class NotWritten:
 
     def __deepcopy__(self, memo: object) -> NotWritten:
         return self
-
-
-def widened(halves: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    """The floats of which bfloat16 has the upper halves."""
-    return (halves.astype(np.uint32) << 16).view(np.float32)
 
 
 def piece_table(settings: Settings, model: ParameterCollection) -> Embedding | HalfTable:

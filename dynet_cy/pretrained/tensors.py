@@ -15,16 +15,13 @@ from safetensors import SafetensorError, safe_open
 
 from dynet_cy.files.reading import opened
 from dynet_cy.files.textfile import ModelFileError
+from dynet_cy.model.weights import TYPES, widened
 from dynet_cy.pretrained.config import read_json
 from dynet_cy.pretrained.torch_files import read_torch
 
-__all__ = ["Tensors", "find_files", "open_tensors"]
-
 Array = npt.NDArray[Any]
 
-# From the type in a file to that of NumPy, which has none for the second.
-_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2"}
-_TYPES |= {"I8": "i1", "U8": "u1", "BOOL": "?"}
+_TYPES = {**TYPES, "BF16": "<u2", "BOOL": "?"}
 
 _CHUNK = 4096
 
@@ -53,9 +50,7 @@ class Stored(NamedTuple):
         return found
 
     def _floats(self, numbers: Array) -> npt.NDArray[np.float32]:
-        if self.kind == "BF16":  # the upper half of a float
-            numbers = (numbers.astype(np.uint32) << 16).view(np.float32)
-        return numbers.astype(np.float32, copy=False)
+        return widened(numbers) if self.kind == "BF16" else numbers.astype(np.float32, copy=False)
 
 
 class Tensors(Mapping[str, Stored]):

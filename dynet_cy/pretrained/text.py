@@ -17,8 +17,6 @@ import numpy.typing as npt
 from dynet_cy.files.textfile import ModelFileError
 from dynet_cy.pretrained.config import read_json
 
-__all__ = ["Code", "TextReader", "advice", "read_tokenizer"]
-
 Text = Union[str, Sequence[str], "npt.NDArray[np.str_]"]
 
 FILES = (
@@ -29,6 +27,7 @@ FILES = (
 )
 """The files of tokenizers, which a saved folder has too."""
 
+_OWN = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # of RoBERTa and PhoBERT
 _UNKNOWN = ("[UNK]", "<unk>", "<|endoftext|>")
 
 
@@ -185,9 +184,10 @@ def read_tokenizer(folder: Path) -> TextReader | None:
         ImportError: there is no package `tokenizers`
     """
     present = [name for name in FILES if (folder / name).is_file()]
-    make = next((make for names, make in _MAKERS if all(name in present for name in names)), None)
-    if make is None:
+    makers = [row for row in _MAKERS if all(name in present for name in row[0])]
+    if not makers:
         return None
+    names, make = makers[0]
     try:
         import tokenizers
     except ImportError as error:
@@ -197,7 +197,6 @@ def read_tokenizer(folder: Path) -> TextReader | None:
     except ModelFileError:
         raise
     except Exception as error:  # of no other class
-        names = next(names for names, other in _MAKERS if other is make)
         raise ModelFileError(f"not a tokenizer: {error}", os.fspath(folder / names[0])) from error
     files = {name: (folder / name).read_bytes() for name in present}
     return tokenizer(files) if isinstance(tokenizer, functools.partial) else TextReader(tokenizer, files)
@@ -216,12 +215,17 @@ def _byte_pairs(tokenizers: Any, folder: Path) -> Any:
     """The tokenizer of RoBERTa, or of GPT-2, which frames texts by no pieces of its own."""
     files = [str(folder / name) for name in ("vocab.json", "merges.txt")]
     found = tokenizers.implementations.ByteLevelBPETokenizer.from_file(*files)
-    own = [token for token in ("<s>", "<pad>", "</s>", "<unk>", "<mask>") if found.token_to_id(token) is not None]
+    own = [token for token in _OWN if found.token_to_id(token) is not None]
     found.add_special_tokens(own)
     if {"<s>", "</s>"} <= set(own):
-        ends = [(token, found.token_to_id(token)) for token in ("</s>", "<s>")]
-        found._tokenizer.post_processor = tokenizers.processors.RobertaProcessing(*ends)
+        _frame(tokenizers, found._tokenizer)
     return found._tokenizer
+
+
+def _frame(tokenizers: Any, tokenizer: Any) -> None:
+    """Let a tokenizer add the pieces at the ends of texts."""
+    ends = [(token, tokenizer.token_to_id(token)) for token in ("</s>", "<s>")]
+    tokenizer.post_processor = tokenizers.processors.RobertaProcessing(*ends)
 
 
 def _word_pieces(tokenizers: Any, folder: Path) -> Any:
@@ -255,18 +259,17 @@ class _PairReader(TextReader):
 
     def _shown(self, number: int) -> str:
         piece: str = self.tokenizer.id_to_token(number)
-        if piece in _PAIR_OWN:
+        if piece in _OWN:
             return piece
         return piece[: -len(_LAST)] if piece.endswith(_LAST) else piece + "@@"
 
 
 _LAST = "</w>"
-_PAIR_OWN = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 
 def _pairs(tokenizers: Any, folder: Path) -> Any:
     """The tokenizer of PhoBERT: `vocab.txt` has a piece and its count a line, `bpe.codes` a pair and its count."""
-    known = {piece: number for number, piece in enumerate(_PAIR_OWN[:-1])}
+    known = {piece: number for number, piece in enumerate(_OWN[:-1])}
     for line in (folder / "vocab.txt").read_text(encoding="utf-8").splitlines():
         piece, _, count = line.strip().rpartition(" ")
         if not piece or not count.isdecimal():
@@ -285,9 +288,8 @@ def _pairs(tokenizers: Any, folder: Path) -> Any:
     found = tokenizers.Tokenizer(model)
     found.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     found.decoder = tokenizers.decoders.BPEDecoder(_LAST)
-    found.add_special_tokens(list(_PAIR_OWN))
-    ends = [(token, found.token_to_id(token)) for token in ("</s>", "<s>")]
-    found.post_processor = tokenizers.processors.RobertaProcessing(*ends)
+    found.add_special_tokens(list(_OWN))
+    _frame(tokenizers, found)
     return functools.partial(_PairReader, found, size=size)
 
 

@@ -23,8 +23,6 @@ from dynet_cy.files.reading import opened
 from dynet_cy.files.textfile import ModelFileError
 from dynet_cy.files.unpickling import Name, PickleError, unpickle
 
-__all__ = ["read_torch"]
-
 Tensor = tuple[tuple[int, ...], str, Any]  # shape, type as in safetensors, bytes in row-major order
 Buffer = Union[bytes, memoryview]
 

@@ -17,8 +17,6 @@ from dynet_cy.ops.registry import DimensionError
 from dynet_cy.pretrained.heads import label_names, labels_of
 from dynet_cy.pretrained.model import Pretrained
 
-__all__ = ["Images", "VisionModel"]
-
 Images = Union[Expression, npt.ArrayLike, Sequence[npt.ArrayLike]]
 
 _PREPARATION = "preprocessor_config.json"

@@ -12,10 +12,9 @@ from dynet_cy.nn import Conv2d, Dropout, Layer, LayerNorm, Linear
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.blocks import ACTIVATIONS, Block
 from dynet_cy.pretrained.model import ConfigLike, Fill, Layout, as_config
+from dynet_cy.pretrained.names import projections
 from dynet_cy.pretrained.settings import KEYS, read_settings
 from dynet_cy.pretrained.vision import Images, VisionModel
-
-__all__ = ["ViT"]
 
 _KEYS = {
     **KEYS,
@@ -78,10 +77,9 @@ class ViT(VisionModel):
         "patches": "embeddings",
         "patches.projection": "embeddings.patch_embeddings.projection",
         "layers.*.attention_norm": "encoder.layer.*.layernorm_before",
-        "layers.*.attention.query": "encoder.layer.*.attention.attention.query",
-        "layers.*.attention.key": "encoder.layer.*.attention.attention.key",
-        "layers.*.attention.value": "encoder.layer.*.attention.attention.value",
-        "layers.*.attention.output": "encoder.layer.*.attention.output.dense",
+        **projections(
+            "encoder.layer.*.attention", "attention.query", "attention.key", "attention.value", "output.dense"
+        ),
         "layers.*.norm": "encoder.layer.*.layernorm_after",
         "layers.*.inner": "encoder.layer.*.intermediate.dense",
         "layers.*.outer": "encoder.layer.*.output.dense",

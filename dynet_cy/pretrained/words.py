@@ -11,8 +11,6 @@ from dynet_cy.model import ParameterCollection
 from dynet_cy.nn import Layer
 from dynet_cy.ops import api as ops
 
-__all__ = ["POOLS", "Mixture", "pooled"]
-
 POOLS = ("first", "mean", "last")
 
 

@@ -37,15 +37,12 @@ from typing import NamedTuple
 from dynet_cy.core import engine as _engine
 from dynet_cy.core.amounts import size_text as _size_text
 from dynet_cy.core.amounts import time_text as _time_text
+from dynet_cy.files.places import name_all
 from dynet_cy.files.reading import FileName
 from dynet_cy.graph import origin as _origin
 from dynet_cy.graph.origin import shown_file as _shown
 from dynet_cy.memory.arena import limit as _limit
 from dynet_cy.ops.registry import describe as _describe
-from dynet_cy.profiling.memory import dropped_rows as _dropped_rows
-from dynet_cy.profiling.memory import memory_rows as _memory_rows
-from dynet_cy.profiling.memory import missing_hint as _missing_hint
-from dynet_cy.profiling.memory import value_rows as _value_rows
 from dynet_cy.profiling.plans import BatchLifetime, PassPlan
 from dynet_cy.profiling.report import tables, write_report
 from dynet_cy.profiling.timelines import join_timelines, write_timeline
@@ -53,6 +50,10 @@ from dynet_cy.watch import instruments as _watch
 from dynet_cy.watch import lifetimes as _lifetimes
 from dynet_cy.watch import timeline as _timeline
 from dynet_cy.watch import usage as _usage
+from dynet_cy.watch.memory import dropped_rows as _dropped_rows
+from dynet_cy.watch.memory import memory_rows as _memory_rows
+from dynet_cy.watch.memory import missing_hint as _missing_hint
+from dynet_cy.watch.memory import value_rows as _value_rows
 from dynet_cy.watch.timeline import Span
 from dynet_cy.watch.usage import GraphUsage
 
@@ -355,34 +356,30 @@ class Profile(list["OpProfile"]):
     def __str__(self) -> str:
         total = sum(row.seconds for row in self)
         lines = [f"{'ms':>12} {'share':>7} {'nodes':>10} {'calls':>10} {'per call':>9}  operation"]
+
+        def shared(row: OpProfile | LineProfile | ScopeProfile) -> str:
+            return f"{1e3 * row.seconds:12.3f} {row.seconds / total if total else 0.0:7.1%} {row.nodes:10,}"
+
+        def called(row: OpProfile | LineProfile) -> str:
+            return f"{shared(row)} {row.calls:10,} {row.nodes / row.calls:9.1f} "
+
         for row in self:
             why = f" (alone: {row.alone_because})" if row.alone_because and row.nodes > 1 else ""
-            share = row.seconds / total if total else 0.0
-            lines.append(
-                f"{1e3 * row.seconds:12.3f} {share:7.1%} {row.nodes:10,} {row.calls:10,} {row.nodes / row.calls:9.1f}  "
-                f"{row.way} {row.op}{why}"
-            )
+            lines.append(f"{called(row)} {row.way} {row.op}{why}")
         lines.append(f"{1e3 * total:12.3f}          in all")
         lines += [f"{1e3 * seconds:12.3f}          {name}" for name, seconds in self.beside().items()]
         if self.elapsed:
             lines.append(f"{1e3 * self.outside:12.3f}          outside of them: {self.outside_text()}")
         for line in self.lines[:_MOST_LINES]:
-            share = line.seconds / total if total else 0.0
-            lines.append(
-                f"{1e3 * line.seconds:12.3f} {share:7.1%} {line.nodes:10,} {line.calls:10,} "
-                f"{line.nodes / line.calls:9.1f}  {_shown(line.file)}:{line.line} in {line.function}: "
-                f"{line.way} {line.op}" + (f" [{line.scope}]" if line.scope else "")
-            )
+            where = f"{_shown(line.file)}:{line.line} in {line.function}"
+            within = f" [{line.scope}]" if line.scope else ""
+            lines.append(f"{called(line)} {where}: {line.way} {line.op}{within}")
         if len(self.lines) > _MOST_LINES:
             lines.append(f"{'':12} and {len(self.lines) - _MOST_LINES:,} lines more")
         if self.scopes:
             lines.append(f"{'ms':>12} {'share':>7} {'nodes':>10} {'forward':>10} {'backward':>9}  scope")
         for scope in self.scopes[:_MOST_LINES]:
-            share = scope.seconds / total if total else 0.0
-            lines.append(
-                f"{1e3 * scope.seconds:12.3f} {share:7.1%} {scope.nodes:10,} {1e3 * scope.forward:10.3f} "
-                f"{1e3 * scope.backward:9.3f}  {scope.scope}"
-            )
+            lines.append(f"{shared(scope)} {1e3 * scope.forward:10.3f} {1e3 * scope.backward:9.3f}  {scope.scope}")
         lines += self._requests_text()
         if self.schedules or self.reused:
             lines.append(f"schedules: {self.schedules:,} made, {self.reused:,} taken from the plan cache")
@@ -599,3 +596,6 @@ def set_level(level: int) -> None:
 def _report() -> None:
     if _watch.level():
         print(f"Timing Info:\n{profile()}", file=sys.stderr)
+
+
+name_all(__name__)

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from dynet_cy.core.amounts import size_text, time_text
 from dynet_cy.files.replacing import write_file
 from dynet_cy.graph.origin import shown_file
-from dynet_cy.profiling.memory import dropped_rows, memory_rows, value_rows
+from dynet_cy.watch.memory import dropped_rows, html_table, memory_rows, value_rows
 
 if TYPE_CHECKING:
     from dynet_cy.profiling import Profile
 
-__all__ = ["tables", "write_report"]
 
 Tree = dict[str, Any]  # "value": seconds, "note": a text, "parts": {name: Tree}
 
@@ -184,9 +183,7 @@ def _dropped(profile: Profile) -> str:
 def _table(title: str, head: list[str], rows: list[list[str]]) -> str:
     if not rows:
         return ""
-    top = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f'<h2>{title}</h2><div class="wide"><table><tr>{top}</tr>{body}</table></div>'
+    return f'<h2>{title}</h2><div class="wide">{html_table(head, rows)}</div>'
 
 
 def _summary(profile: Profile) -> str:

@@ -19,9 +19,6 @@ from dynet_cy.files.replacing import write_file
 from dynet_cy.parallel.runtime import launched, rank
 from dynet_cy.watch.timeline import Span
 
-__all__ = ["join_timelines", "write_timeline"]
-
-
 _COLOURS = {
     "making nodes": "grey",
     "scheduling": "yellow",

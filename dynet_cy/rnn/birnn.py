@@ -3,7 +3,7 @@ IEEE Transactions on Signal Processing 45 (1997)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Callable, overload
 
 import numpy.typing as npt
@@ -11,7 +11,8 @@ import numpy.typing as npt
 from dynet_cy.functions.arguments import Input, as_input, by_columns, columns, matrix
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
-from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
+from dynet_cy.model.given import collection_of
+from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.ops.api import concatenate
 from dynet_cy.rnn.builder import _RNNBuilder, outline, positive_integer, take_place_of_former
 from dynet_cy.rnn.pytorch import LikePyTorch
@@ -70,39 +71,33 @@ class BiRNNBuilder(LikePyTorch):
         checkpoint: bool | int | None = None,
     ) -> None:
         self.spec = (num_layers, input_dim, hidden_dim, rnn_builder_factory, builder_layers)
-        model = as_collection(model)
-        if not isinstance(model, ParameterCollection):
-            raise refused("BiRNNBuilder", "model", model)
+        model = collection_of(model, "BiRNNBuilder")
         if builder_layers:
             self.model = model.add_subcollection("birnn")
             self.builder_layers = list(builder_layers)
-            self._set_checkpoint(checkpoint)
-            take_place_of_former(self)
-            return
-        layers = positive_integer(num_layers, "BiRNNBuilder", "num_layers")
-        size = positive_integer(input_dim, "BiRNNBuilder", "input_dim")
-        hidden = positive_integer(hidden_dim, "BiRNNBuilder", "hidden_dim")
-        if hidden % 2:
-            raise ValueError(f"BiRNNBuilder: argument hidden_dim: expected an even number, got {hidden}")
-        if not callable(rnn_builder_factory):
-            raise TypeError(
-                f"BiRNNBuilder: argument rnn_builder_factory: expected a builder class, got {rnn_builder_factory!r}"
-            )
-        self.model = model.add_subcollection("birnn")
-        self.builder_layers = []
-        for _ in range(layers):
-            forward = rnn_builder_factory(1, size, hidden // 2, self.model)
-            backward = rnn_builder_factory(1, size, hidden // 2, self.model)
-            self.builder_layers.append((forward, backward))
-            size = hidden
-        self._set_checkpoint(checkpoint)
+        else:
+            layers = positive_integer(num_layers, "BiRNNBuilder", "num_layers")
+            size = positive_integer(input_dim, "BiRNNBuilder", "input_dim")
+            hidden = positive_integer(hidden_dim, "BiRNNBuilder", "hidden_dim")
+            if hidden % 2:
+                raise ValueError(f"BiRNNBuilder: argument hidden_dim: expected an even number, got {hidden}")
+            make = rnn_builder_factory
+            if not callable(make):
+                raise TypeError(f"BiRNNBuilder: argument rnn_builder_factory: expected a builder class, got {make!r}")
+            self.model = model.add_subcollection("birnn")
+            self.builder_layers = []
+            for _ in range(layers):
+                forward = make(1, size, hidden // 2, self.model)
+                backward = make(1, size, hidden // 2, self.model)
+                self.builder_layers.append((forward, backward))
+                size = hidden
+        if checkpoint is not None:
+            for builder in self._builders():
+                builder.checkpoint = checkpoint
         take_place_of_former(self)
 
-    def _set_checkpoint(self, value: bool | int | None) -> None:
-        if value is not None:
-            for pair in self.builder_layers:
-                for builder in pair:
-                    builder.checkpoint = value
+    def _builders(self) -> Iterator[_RNNBuilder]:
+        return (builder for pair in self.builder_layers for builder in pair)
 
     def add_inputs(self, es: Iterable[Input]) -> list[tuple[RNNState, RNNState]]:
         """The states of the top layer at each position: pairs of the state of the forward network, after the inputs up
@@ -193,9 +188,8 @@ class BiRNNBuilder(LikePyTorch):
             >>> rnn.set_dropout(0.3)
             >>> rnn.disable_dropout()
         """
-        for pair in self.builder_layers:
-            for builder in pair:
-                builder.set_dropout(p)
+        for builder in self._builders():
+            builder.set_dropout(p)
 
     def set_dropout_masks(self, batch_size: int = 1) -> None:
         """Draw new masks for the next inputs, such as the next sentence, in all networks.
@@ -213,10 +207,9 @@ class BiRNNBuilder(LikePyTorch):
             ...     rnn.set_dropout_masks()
             ...     states = rnn.transduce(sentence)
         """
-        for pair in self.builder_layers:
-            for builder in pair:
-                builder.initial_state()
-                builder.set_dropout_masks(batch_size)
+        for builder in self._builders():
+            builder.initial_state()
+            builder.set_dropout_masks(batch_size)
 
     def disable_dropout(self) -> None:
         """Set all dropout rates to 0.
@@ -226,9 +219,8 @@ class BiRNNBuilder(LikePyTorch):
             >>> rnn.set_dropout(0.3)
             >>> rnn.disable_dropout()
         """
-        for pair in self.builder_layers:
-            for builder in pair:
-                builder.disable_dropout()
+        for builder in self._builders():
+            builder.disable_dropout()
 
     def train(self, mode: bool = True) -> BiRNNBuilder:
         """Set training mode of all networks, or with False evaluation mode, in which nothing is dropped.
@@ -241,9 +233,8 @@ class BiRNNBuilder(LikePyTorch):
             >>> rnn.set_dropout(0.3)
             >>> rnn = rnn.train(False)      # nothing is dropped now
         """
-        for pair in self.builder_layers:
-            for builder in pair:
-                builder.train(mode)
+        for builder in self._builders():
+            builder.train(mode)
         return self
 
     def eval(self) -> BiRNNBuilder:

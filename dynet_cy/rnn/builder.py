@@ -17,8 +17,9 @@ from dynet_cy.graph.making import to_device
 from dynet_cy.graph.nodes import device
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.model.collection import are_beside, stored, take_place
+from dynet_cy.model.given import collection_of
 from dynet_cy.model.weights import Array
-from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
+from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.ops.api import inputVector, random_bernoulli
 from dynet_cy.rnn.pytorch import LikePyTorch
 from dynet_cy.rnn.state import Binding, RNNState, Steps
@@ -72,6 +73,7 @@ class _RNNBuilder(LikePyTorch):
     # For derived classes: the name of the sub-collection, and whether states have cells besides hidden vectors.
     _collection_name: ClassVar[str]
     _has_cells: ClassVar[bool] = False
+    _n_rates: ClassVar[int] = 1  # of dropout
 
     _binding: Binding | None = None
     _every = 0  # which states `checkpoint` keeps; AS_FEW: none that need not be
@@ -90,12 +92,10 @@ class _RNNBuilder(LikePyTorch):
         self.layers = positive_integer(layers, name, "layers")
         self.input_dim = positive_integer(input_dim, name, "input_dim")
         self.hidden_dim = positive_integer(hidden_dim, name, "hidden_dim")
-        model = as_collection(model)
-        if not isinstance(model, ParameterCollection):
-            raise refused(name, "model", model)
+        model = collection_of(model, name)
         self.spec = (self.layers, self.input_dim, self.hidden_dim)
         self._collection = model.add_subcollection(self._collection_name)
-        self._rates: tuple[float, ...] = (0.0,)
+        self._rates = (0.0,) * self._n_rates
         self._dropping = False
         self._plain = True
         self._parameters = [
@@ -142,7 +142,7 @@ class _RNNBuilder(LikePyTorch):
 
     def _mask_shapes(self, input_dim: int) -> tuple[tuple[int, float], ...]:
         """The length and the dropout rate of each mask of a layer."""
-        return ()
+        return (input_dim, self._rates[0]), (self.hidden_dim, self._rates[-1])
 
     def _options(self, binding: Binding, batch_size: int) -> tuple[Masks | None, float, float]:
         """The options of a step, used while `_plain` is false: dropout masks of each layer for the input, h and c; the

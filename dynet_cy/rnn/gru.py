@@ -104,9 +104,6 @@ class GRUBuilder(_RNNBuilder):
         w_ih, w_hh, b_ih, b_hh = map(np.concatenate, joined)
         return w_ih, w_hh, b_ih, b_hh
 
-    def _mask_shapes(self, input_dim: int) -> tuple[tuple[int, float], ...]:
-        return (input_dim, self._rates[0]), (self.hidden_dim, self._rates[0])
-
     def _options(self, binding: Binding, batch_size: int) -> tuple[Masks | None, float, float]:
         if binding.masks.batch_size:
             return self._masks(binding, batch_size), 0.0, 0.0

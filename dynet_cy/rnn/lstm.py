@@ -63,24 +63,13 @@ class _StackedGates(_RNNBuilder):
     """
 
     _has_cells = True
+    _n_rates = 2
     _default_mask_batch = 1  # the batch size of masks, without set_dropout_masks; 0: that of the input
 
     ln_lstm = False
     forget_bias = 1.0
     weightnoise_std = 0.0
-
-    def __init__(
-        self,
-        layers: int,
-        input_dim: int,
-        hidden_dim: int,
-        model: CollectionOrLayer,
-        *,
-        checkpoint: bool | int = False,
-    ) -> None:
-        self._norms: list[list[Parameters]] = []
-        super().__init__(layers, input_dim, hidden_dim, model, checkpoint=checkpoint)
-        self._rates = (0.0, 0.0)
+    _norms: Sequence[list[Parameters]] = ()
 
     def set_dropouts(self, d: float, d_r: float) -> None:
         """Set the dropout rates, each from 0 to 1: `d` of the input of each layer, `d_r` of h[t-1].
@@ -101,13 +90,9 @@ class _StackedGates(_RNNBuilder):
         layer = [self._matrix(4 * n, input_dim), self._matrix(4 * n, n), self._bias(4 * n)]
         if self.ln_lstm:
             # In the given collection, not in the builder's: this is where DyNet's model files have them.
-            self._norms.append(
-                [model.add_parameters((rows,), init=value) for rows in (4 * n, 4 * n, n) for value in (1.0, 0.0)]
-            )
+            sizes = [(rows, value) for rows in (4 * n, 4 * n, n) for value in (1.0, 0.0)]
+            self._norms = [*self._norms, [model.add_parameters((rows,), init=value) for rows, value in sizes]]
         return layer
-
-    def _mask_shapes(self, input_dim: int) -> tuple[tuple[int, float], ...]:
-        return (input_dim, self._rates[0]), (self.hidden_dim, self._rates[1])
 
     def _bind_params(self, binding: Binding, update: bool) -> None:
         n = self.hidden_dim
@@ -337,19 +322,7 @@ class SparseLSTMBuilder(VanillaLSTMBuilder):
         ((4,), 1)
     """
 
-    def __init__(
-        self,
-        layers: int,
-        input_dim: int,
-        hidden_dim: int,
-        model: CollectionOrLayer,
-        ln_lstm: bool = False,
-        forget_bias: float = 1.0,
-        *,
-        checkpoint: bool | int = False,
-    ) -> None:
-        self._weight_masks: list[list[Parameters]] = []
-        super().__init__(layers, input_dim, hidden_dim, model, ln_lstm, forget_bias, checkpoint=checkpoint)
+    _weight_masks: Sequence[list[Parameters]] = ()
 
     def _bias(self, rows: int) -> Parameters:
         # The masks come before the bias in the collection.
@@ -357,7 +330,7 @@ class SparseLSTMBuilder(VanillaLSTMBuilder):
         masks = [self._collection.add_parameters(shape, init=1.0) for shape in shapes]
         for mask in masks:
             mask.set_updated(False)
-        self._weight_masks.append(masks)
+        self._weight_masks = [*self._weight_masks, masks]
         return super()._bias(rows)
 
     def _bind_params(self, binding: Binding, update: bool) -> None:
@@ -431,17 +404,6 @@ class CompactVanillaLSTMBuilder(_StackedGates):
 
     _collection_name = "compact-vanilla-lstm-builder"
     _default_mask_batch = 0
-
-    def __init__(
-        self,
-        layers: int,
-        input_dim: int,
-        hidden_dim: int,
-        model: CollectionOrLayer,
-        *,
-        checkpoint: bool | int = False,
-    ) -> None:
-        super().__init__(layers, input_dim, hidden_dim, model, checkpoint=checkpoint)
 
     def set_weightnoise(self, std: float) -> None:
         """Add Gaussian noise to W_x, W_h and b, drawn again at every step.

@@ -6,7 +6,6 @@ import numpy as np
 
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.model.weights import Array
-from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.rnn.builder import _RNNBuilder, rate
 from dynet_cy.rnn.state import SIMPLE_STEP, Binding, Steps
 
@@ -45,18 +44,7 @@ class SimpleRNNBuilder(_RNNBuilder):
     """
 
     _collection_name = "simple-rnn-builder"
-
-    def __init__(
-        self,
-        layers: int,
-        input_dim: int,
-        hidden_dim: int,
-        model: CollectionOrLayer,
-        *,
-        checkpoint: bool | int = False,
-    ) -> None:
-        super().__init__(layers, input_dim, hidden_dim, model, checkpoint=checkpoint)
-        self._rates = (0.0, 0.0)
+    _n_rates = 2
 
     def set_dropouts(self, d: float, d_h: float) -> None:
         """Set the dropout rates, each from 0 to 1: `d` of the input of each layer, `d_h` of h[t-1].
@@ -88,6 +76,3 @@ class SimpleRNNBuilder(_RNNBuilder):
 
     def _make_steps(self, binding: Binding) -> Steps:
         return Steps(self, SIMPLE_STEP, [(w_x, w_h, b) for w_x, w_h, b in binding.exprs])
-
-    def _mask_shapes(self, input_dim: int) -> tuple[tuple[int, float], ...]:
-        return (input_dim, self._rates[0]), (self.hidden_dim, self._rates[1])

@@ -11,7 +11,8 @@ import numpy as np
 from dynet_cy.files.reading import FileName, numbered_lines
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
-from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
+from dynet_cy.model.given import collection_of
+from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.ops.api import (
     affine_transform,
     concatenate,
@@ -62,11 +63,8 @@ class SoftmaxBuilder:
     def _open(self, rep_dim: int, pc: CollectionOrLayer, bias: bool) -> None:
         name = type(self).__name__
         self.rep_dim = positive_integer(rep_dim, name, "rep_dim")
-        pc = as_collection(pc)
-        if not isinstance(pc, ParameterCollection):
-            raise refused(name, "pc", pc)
         self.bias = bool(bias)
-        self._collection = pc.add_subcollection(self._collection_name)
+        self._collection = collection_of(pc, name, "pc").add_subcollection(self._collection_name)
         take_place_of_former(self)
 
     def _affine(self, classes: int) -> _Affine:

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from dynet_cy.functions.arguments import Input
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
-from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
+from dynet_cy.model.given import collection_of
+from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.rnn.builder import positive_integer, take_place_of_former
 from dynet_cy.rnn.state import child_sum_step, in_scope_of, nary_step
 
@@ -50,10 +51,7 @@ class _TreeBuilder:
         name = type(self).__name__
         self.input_dim = positive_integer(input_dim, name, "input_dim")
         self.hidden_dim = positive_integer(hidden_dim, name, "hidden_dim")
-        model = as_collection(model)
-        if not isinstance(model, ParameterCollection):
-            raise refused(name, "model", model)
-        self._collection = model.add_subcollection(self._collection_name)
+        self._collection = collection_of(model, name).add_subcollection(self._collection_name)
         take_place_of_former(self)
 
     def _weights(self, gates: int, columns: int) -> Parameters:

@@ -25,8 +25,6 @@ from dynet_cy.graph.expressions import ComputationGraph
 from dynet_cy.hints.equivalents import KnownArguments
 from dynet_cy.serving.fibers import Fibers
 
-__all__ = ["Server", "ServerCall", "ServerClosed", "ServerFull", "ServerStatistics"]
-
 R = TypeVar("R")
 
 # A graph can renumber its nodes 2**28 times; after this many calls, the next ones get a new graph.

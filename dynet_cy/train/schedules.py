@@ -10,8 +10,6 @@ from typing import Any
 from dynet_cy.files.schema import COUNT, SHARE, Schema, check, maybe, record
 from dynet_cy.hints.equivalents import KnownArguments
 
-__all__ = ["CosineSchedule", "LinearSchedule", "PlateauSchedule", "Schedule", "StepSchedule", "WarmupSchedule"]
-
 
 class Schedule:
     """The factor of a trainer's learning rates, as a function of the number of updates made.

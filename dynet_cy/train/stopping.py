@@ -12,14 +12,13 @@ from dynet_cy.files.checkpoint import load_safetensors, save_safetensors
 from dynet_cy.files.reading import FileName
 from dynet_cy.files.replacing import ready
 from dynet_cy.hints.equivalents import KnownArguments
-from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
+from dynet_cy.model import LookupParameters, Parameters
+from dynet_cy.model.given import collection_of
 from dynet_cy.model.parameters import set_array, settled_array
-from dynet_cy.model.whole import CollectionOrLayer, as_collection, refused
+from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.parallel.resume import everywhere, together
 from dynet_cy.parallel.runtime import current
 from dynet_cy.train.schedules import Record
-
-__all__ = ["EarlyStopping"]
 
 Stored = Union[Parameters, LookupParameters]
 
@@ -65,10 +64,7 @@ class EarlyStopping(KnownArguments):
         min_delta: float = 0.0,
         path: FileName | None = None,
     ) -> None:
-        own = as_collection(collection)
-        if not isinstance(own, ParameterCollection):
-            raise refused("EarlyStopping", "collection", collection)
-        self._collection = own
+        self._collection = collection_of(collection, "EarlyStopping", "collection")
         self._record = Record(patience, mode, min_delta, "EarlyStopping")
         self._path = None if path is None else os.fspath(path)
         if self._path is not None and current().rank == 0:

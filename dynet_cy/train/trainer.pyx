@@ -1,7 +1,5 @@
 """The base of trainers: an update, moving averages, and state."""
 
-import difflib
-import hashlib
 import sys
 import warnings
 from fnmatch import fnmatchcase
@@ -33,7 +31,7 @@ from dynet_cy.watch.timeline cimport UPDATE, begin_span, end_span
 
 from dynet_cy.hints.equivalents import KnownArguments
 from dynet_cy.model.collection import ParameterCollection
-from dynet_cy.model.whole import as_collection, refused
+from dynet_cy.model.given import collection_of
 from dynet_cy.train.interfaces import ParameterGroup, check_constants
 from dynet_cy.train.schedules import Pace
 
@@ -574,6 +572,8 @@ cdef int agree(TrainerFields trainer, Reducer reducer, Plan plan, TrainerSetting
 
 
 cdef uint64_t digest(states):
+    import hashlib      # with OpenSSL, it would add 8 ms to `import dynet_cy`
+
     return int.from_bytes(hashlib.blake2b(repr(states).encode(), digest_size=8).digest(), "little")
 
 
@@ -724,10 +724,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable, TrainerFields):
     def __init__(self, m: CollectionOrLayer, learning_rate: float) -> None:
         if self._rule is None:
             raise TypeError("Trainer is a base class: use one of its subclasses, such as AdamTrainer")
-        m = as_collection(m)
-        if not isinstance(m, ParameterCollection):
-            raise refused(type(self).__name__, "m", m)
-        self._collection = m
+        self._collection = m = collection_of(m, type(self).__name__, "m")
         for _ in range(self._n_states):
             self._states.append(m.storage.new_plane())      # if one fails, those already made are freed
         self._clip_threshold = 5.0
@@ -965,7 +962,9 @@ class Trainer(KnownArguments, MovingAverages, Restorable, TrainerFields):
                 if fnmatchcase(name.replace(".", "/"), wanted) or fnmatchcase(name[begin:].replace(".", "/"), wanted)]
             if not matching:
                 known = [name[begin:] for name in full]
-                near = difflib.get_close_matches(wanted, known, 3) or known[:5]
+                from difflib import get_close_matches
+
+                near = get_close_matches(wanted, known, 3) or known[:5]
                 raise ValueError(f"group_by_name: no parameter matches {pattern!r}; there are {', '.join(near)}")
             grouped = {(<_Stored>x).p.id for group in self._groups for x in group._stored}
             made.append(self.group([x for x in matching if (<_Stored>x).p.id not in grouped], **settings))

@@ -9,17 +9,15 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
+from dynet_cy import loggers as _loggers
 from dynet_cy.files.checkpoint import save_safetensors
 from dynet_cy.files.reading import FileName
 from dynet_cy.hints.equivalents import KnownArguments
-from dynet_cy.loggers import Curves, Logger
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.parallel.data import progress
 from dynet_cy.train.stopping import EarlyStopping
 from dynet_cy.train.trainer import updates_made
-
-__all__ = ["Epoch", "Training"]
 
 T = TypeVar("T")
 
@@ -96,7 +94,7 @@ class Training(KnownArguments, Generic[T]):
         shown: str = ".2%",
         picture: FileName | None = None,
         tensorboard: FileName | None = None,
-        loggers: Sequence[Logger] = (),
+        loggers: Sequence[_loggers.Logger] = (),
     ) -> None:
         if isinstance(data, Iterator):
             raise TypeError(f"Training: data is iterated once for each epoch; a {type(data).__name__} has one only")
@@ -105,9 +103,9 @@ class Training(KnownArguments, Generic[T]):
             os.makedirs(os.path.dirname(os.fspath(path)) or ".", exist_ok=True)
         self.stopping = EarlyStopping(collection, sys.maxsize if patience is None else patience, mode, path=path)
         for logger in loggers:
-            if not isinstance(logger, Logger):
+            if not isinstance(logger, _loggers.Logger):
                 raise TypeError(f"Training: a logger is a dynet_cy.loggers.Logger, not {type(logger).__name__}")
-        self.curves = Curves(picture, tensorboard, step="epoch")
+        self.curves = _loggers.Curves(picture, tensorboard, step="epoch")
         self._loggers = [self.curves, *loggers]
         self.done = 0.0
         self._data, self._epochs, self._patience = data, epochs, patience

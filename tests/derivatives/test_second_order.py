@@ -13,7 +13,7 @@ import pytest
 from table import CASES, Case, first_rows
 
 import dynet_cy as dy
-from dynet_cy.derivatives.table import COMPOSITIONS, NO_SECOND_ORDER, RULES
+from dynet_cy.derivatives.rules import COMPOSITIONS, NO_SECOND_ORDER, RULES
 from dynet_cy.graph.expressions import set_autobatching
 from dynet_cy.graph.nodes import nodes
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from typing import NamedTuple
 
 from dynet_cy.core.amounts import size_text, time_text
@@ -13,17 +12,6 @@ from dynet_cy.memory.arena import limit, used_bytes
 from dynet_cy.memory.storage import storage_usage
 from dynet_cy.schedule.plan import cached_in
 from dynet_cy.watch.usage import DroppedUsage, GraphUsage, ValueUsage, graph_usage
-
-__all__ = [
-    "MemoryReport",
-    "MemoryRow",
-    "dropped_rows",
-    "memory_report",
-    "memory_rows",
-    "missing_hint",
-    "place_text",
-    "value_rows",
-]
 
 _MOST_VALUES = 20  # rows in texts and tables
 
@@ -116,19 +104,24 @@ class MemoryReport(NamedTuple):
 
     def _repr_html_(self) -> str:
         """The report as tables, for notebooks."""
+        from html import escape  # with its entities, it would add 3 ms to `import dynet_cy`
+
         kinds = [[row.kind, size_text(row.bytes)] for row in [*self.rows, MemoryRow("in all", self.total)]]
         values = [[op, size, nodes, where] for size, nodes, op, where in value_rows(self.values)]
-        page = _table(["memory", "size"], kinds) + _table(["values of", "size", "nodes", "where"], values)
+        page = html_table(["memory", "size"], kinds) + html_table(["values of", "size", "nodes", "where"], values)
         if self.dropped:
             rows = [[op, size, nodes, again, where] for size, nodes, again, op, where in dropped_rows(self.dropped)]
-            page += _table(["dropped values of", "size", "nodes", "computed again", "where"], rows)
-            page += f"<p>{html.escape(f'{self._cost()}: {self.hint}')}</p>"
+            page += html_table(["dropped values of", "size", "nodes", "computed again", "where"], rows)
+            page += f"<p>{escape(f'{self._cost()}: {self.hint}')}</p>"
         return page
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    top = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+def html_table(head: list[str], rows: list[list[str]]) -> str:
+    """A table for notebooks and pages."""
+    from html import escape  # with its entities, it would add 3 ms to `import dynet_cy`
+
+    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><tr>{top}</tr>{body}</table>"
 
 
@@ -191,10 +184,7 @@ def memory_rows(usage: GraphUsage) -> list[MemoryRow]:
 
 def value_rows(values: list[ValueUsage]) -> list[tuple[str, str, str, str]]:
     """Size, nodes, operation with the largest shape, and line of the largest values, as texts."""
-    found = []
-    for x in values[:_MOST_VALUES]:
-        found.append((size_text(x.bytes), f"{x.nodes:,}", _shown_op(x), place_text(x)))
-    return found
+    return [(size_text(x.bytes), f"{x.nodes:,}", _shown_op(x), place_text(x)) for x in values[:_MOST_VALUES]]
 
 
 def dropped_rows(dropped: list[DroppedUsage]) -> list[tuple[str, str, str, str, str]]:
