@@ -32,7 +32,8 @@ cdef enum:
     MOST_COLUMNS = 256
 
 cdef double memory_to_plan(Graph* g) noexcept nogil
-# What a plan may take of the bytes that are left, with a margin for what is not known of it; SIZE_MAX: there is no limit.
+# What a plan may take of the bytes that are left, with a margin for what is not known of it; SIZE_MAX: there is no
+# limit.
 cdef size_t bytes_to_use(const Graph* g, double left) noexcept nogil
 
 # Bytes of the copies of a call that backward makes again; fewer stay until the graph is renewed.
@@ -40,19 +41,21 @@ cdef enum:
     LEAST_AGAIN = 1 << 15
 
 # About the bytes of working memory that the call of a planned batch keeps for its backward: what it saves, lists of
-# arguments, and copies of them, if they are small. `copies` is set to the bytes that the other copies take while it runs.
+# arguments, and copies of them, if they are small. `copies` is set to the bytes that the other copies take while it
+# runs.
 cdef size_t bytes_of_call(const PlanFacts* facts, const Batch* batch, size_t* copies) noexcept nogil
 
-# The factors of a weight's gradient are collected if it has LEAST_COLLECTED elements, since a smaller matrix stays in the
-# first-level cache, and from products of fewer columns than ENOUGH_COLUMNS, since more gain nothing.
+# The factors of a weight's gradient are collected if it has LEAST_COLLECTED elements, since a smaller matrix stays in
+# the first-level cache, and from products of fewer columns than ENOUGH_COLUMNS, since more gain nothing.
 cdef enum:
     LEAST_COLLECTED = 1024
     ENOUGH_COLUMNS = 128
 
-# The bytes that a pass over planned batches takes besides theirs: those of the factors of all products; on devices of tables.
+# The bytes that a pass over planned batches takes besides theirs: those of the factors of all products; on devices of
+# tables.
 cdef size_t bytes_of_pass(const PlanFacts* facts) noexcept nogil
-# Where values will be dropped from a plan that may take `most` bytes: let factors that take some bytes have fewer columns,
-# and so take a small share; returns what they take then.
+# Where values will be dropped from a plan that may take `most` bytes: let factors that take some bytes have fewer
+# columns, and so take a small share; returns what they take then.
 cdef size_t limit_factors(Graph* g, size_t bytes, size_t most) noexcept nogil
 
 # In `assumed.kept`: what the last plan keeps.

@@ -1,10 +1,10 @@
 """Memory of passes under a limit: how much they may take, and how much their calls will take.
 
-The plan of a pass says how many bytes its values and their gradients take at a time (schedule/dropping). What calls keep
-for their backward, and the factors of weights' gradients, is found here, from shapes. What remains is not known before
-a pass runs, such as how memory falls into pieces, so a margin is left for it. If a pass runs out of memory all the same,
-the margin grows, and the pass is planned and run again, with fewer values that are kept. Each graph begins with the
-same margin: what a graph adds up, and in which order, does not depend on what the process has done before.
+The plan of a pass says how many bytes its values and their gradients take at a time (schedule/dropping). What calls
+keep for their backward, and the factors of weights' gradients, is found here, from shapes. What remains is not known
+before a pass runs, such as how memory falls into pieces, so a margin is left for it. If a pass runs out of memory all
+the same, the margin grows, and the pass is planned and run again, with fewer values that are kept. Each graph begins
+with the same margin: what a graph adds up, and in which order, does not depend on what the process has done before.
 """
 
 from libc.math cimport INFINITY
@@ -12,7 +12,7 @@ from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.engine cimport add_tunable
-from dynet_cy.core.tensor cimport Attr, Call, Tensor, cols_of
+from dynet_cy.core.tensor cimport Call, Tensor, cols_of
 from dynet_cy.core.threads cimport RELAXED, Number, atomic_load
 from dynet_cy.graph.structs cimport (
     COLUMNS, EACH, FLATTENED, GRAPH_ARENAS, SHARED, STACKED, Assumed, Laid, Node, args_of, end_of_room, state_of,

@@ -95,7 +95,7 @@ cdef struct Choice:
 # What backward over a stretch takes.
 cdef struct Passage:
     size_t bytes                    # of values and gradients
-    size_t calls                    # of what calls keep: this stays from forward on if nothing of the stretch is dropped
+    size_t calls                    # of what calls keep: it stays from forward on if nothing of the stretch is dropped
     uint32_t n_dropped              # choices
 
 # The most that a plan takes at a time.
@@ -1098,8 +1098,8 @@ cdef void find_peak(Search* s, Peak* peak, Passage* passages) noexcept nogil:
     peak.backward += peak.in_calls
 
 
-# Backward over stretches, as a walk over their batches in order: what is there at the end of an innermost stretch, which
-# is where backward over it begins.
+# Backward over stretches, as a walk over their batches in order: what is there at the end of an innermost stretch,
+# which is where backward over it begins.
 cdef struct Passing:
     Graph* g
     uint32_t[9] around                          # MOST_DEPTH + 1: the stretch of each depth

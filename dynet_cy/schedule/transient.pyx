@@ -37,9 +37,10 @@ from dynet_cy.core.engine cimport add_tunable
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.core.threads cimport Number
 from dynet_cy.graph.structs cimport (
-    COMPUTED, COPIES, EACH, FUSION, IN_FUSION, MAY_DONATE, NO_BATCH, RESIDENT, SHARED, TILES, TRANSIENT, VIEWS, WANTED, WHY_BESIDE, WHY_HELD, WHY_ONCE, WHY_READ, WHY_REQUESTED, WHY_RESULT, WHY_SMALL,
-    WHY_VIEW, Batch, Block, Graph, Hole, Node, Room, args_of, batches_of, block_bytes, device_of, give_to_block,
-    held_of, nodes_of, order_of, state_of, take_in_block,
+    COMPUTED, COPIES, EACH, FUSION, IN_FUSION, MAY_DONATE, NO_BATCH, RESIDENT, SHARED, TILES, TRANSIENT, VIEWS, WANTED,
+    WHY_BESIDE, WHY_HELD, WHY_ONCE, WHY_READ, WHY_REQUESTED, WHY_RESULT, WHY_SMALL, WHY_VIEW, Batch, Block, Graph, Hole,
+    Node, Room, args_of, batches_of, block_bytes, device_of, give_to_block, held_of, nodes_of, order_of, state_of,
+    take_in_block,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport CPU, Op, op_at, reads, reads_result
