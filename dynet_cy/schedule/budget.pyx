@@ -38,6 +38,7 @@ cdef enum:
     LEAST_PACKED = 8192             # elements of matrices that products pack
     LEAST_COLUMNS = 32              # of factors: fewer gain little
     SHARE_OF_FACTORS = 16           # where values are dropped: to compute them again takes longer than narrow products
+    MOST_OF_FACTORS = 4             # the same for that least number: else none are collected
     FEW = 8                         # arguments
 
 
@@ -245,7 +246,11 @@ cdef size_t columns_of(const Graph* g, const Batch* batch) noexcept nogil:
 
 
 cdef size_t limit_factors(Graph* g, size_t bytes, size_t most) noexcept nogil:
-    while not (g.device or g.multi_device) and g.assumed.columns > LEAST_COLUMNS and bytes > most // SHARE_OF_FACTORS:
+    if g.device or g.multi_device:
+        return bytes
+    while g.assumed.columns > LEAST_COLUMNS and bytes > most // SHARE_OF_FACTORS:
         g.assumed.columns //= 2
         bytes //= 2
+    if bytes > most // MOST_OF_FACTORS:
+        g.assumed.columns = bytes = 0
     return bytes

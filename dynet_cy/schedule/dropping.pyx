@@ -147,10 +147,7 @@ cdef void find_plan(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint
     if (s.limited and g.regions.top == 0 and most_along == 0
             and plan_chain(&s.facts, targets, n, most, bytes) != SEARCHED or not open_search(&s, targets, n)):
         return
-    bytes = bytes_at_a_time(&s) if s.limited else 0
-    if bytes > most:
-        s.others = limit_factors(g, s.others, most)
-        bytes = bytes_at_a_time(&s)
+    bytes = bytes_needed(&s, most) if s.limited else 0
     if bytes > most:
         g.missing = max(g.missing, bytes - most)
         missing = bytes
@@ -179,9 +176,18 @@ cdef bint fits(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n
     s.before = n_stretches(g)
     begin_search(&s, n_batches)
     found = bytes_of_plan(&s) <= most // SURE or (
-        open_facts(&s.facts, g, s.begin, n_batches) and open_search(&s, targets, n) and bytes_at_a_time(&s) <= most)
+        open_facts(&s.facts, g, s.begin, n_batches) and open_search(&s, targets, n) and bytes_needed(&s, most) <= most)
     arena_rewind(&g.scratch, top)
     return found
+
+
+cdef size_t bytes_needed(Search* s, size_t most) noexcept nogil:
+    """The bytes that a plan takes at a time, with fewer columns of factors if these are more than `most`."""
+    cdef size_t bytes = bytes_at_a_time(s)
+    if bytes > most:
+        s.others = limit_factors(s.g, s.others, most)
+        bytes = bytes_at_a_time(s)
+    return bytes
 
 
 cdef void begin_search(Search* s, uint32_t n_batches) noexcept nogil:
