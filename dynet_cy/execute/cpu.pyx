@@ -24,6 +24,7 @@ from dynet_cy.kernels.product cimport pack_for_narrow
 from dynet_cy.memory.arena cimport arena_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport CPU
+from dynet_cy.schedule.budget cimport ran_short
 from dynet_cy.watch.instruments cimport WEIGHT_GRADIENTS, bad_collected, checking, note, profiling, raise_anomaly
 from dynet_cy.watch.usage cimport raise_no_memory
 
@@ -151,8 +152,10 @@ cdef int walk_back_together(Walk* w, uint32_t target, bint full) noexcept nogil:
     cdef Background background
     cdef size_t top = w.g.scratch.top
     cdef int failed
-    # Checks and profiles look at weight gradients where they arise, and hooks send them from there.
-    if not checking and not profiling and gradient_hooks().complete == NULL and begin_background(&background):
+    # Checks and profiles look at weight gradients where they arise, and hooks send them from there.  Another thread
+    # would keep memory longer.
+    if (not checking and not profiling and gradient_hooks().complete == NULL and not ran_short(w.g)
+            and begin_background(&background)):
         w.collecting.background = &background
         w.lasting = w.g.scratch.top
     failed = walk_back(w, target, full)

@@ -20,6 +20,7 @@ cdef struct Lending:
     Spare spare
     Lent* first                     # in the order in which it comes back
     Lent* last
+    size_t bytes                    # of these
     bint waiting                    # on devices: additions are listed that may read gradients of batches that have run
     uint32_t group                  # the number of the group of these additions
     # With DYNET_CY_POISON, on devices: fill memory that is free with NaN; the walk is its argument.  NULL: not so.
@@ -30,6 +31,7 @@ cdef struct Lending:
 cdef inline void begin_lending(Lending* lending) noexcept nogil:
     lending.spare.bytes = 0
     lending.first = NULL
+    lending.bytes = 0
     lending.waiting = False
     lending.group = 0
     lending.spoil = NULL

@@ -17,6 +17,7 @@ cdef bint give(Graph* g, Lending* lending, Batch* batch) noexcept nogil:
 cdef void come_back(Graph* g, Lending* lending) noexcept nogil:
     cdef Lent* back = lending.first
     while back != NULL and is_back(lending, back):
+        lending.bytes -= back.bytes
         free_lent(g, lending, back.p, back.bytes)
         back = back.next
     lending.first = back
@@ -78,6 +79,7 @@ cdef void lend(Graph* g, Lending* lending, char* p, size_t bytes, const Addition
     lent.group = lending.group
     lent.p = p
     lent.bytes = bytes
+    lending.bytes += bytes
     if lending.first == NULL:
         lending.first = lent
     else:

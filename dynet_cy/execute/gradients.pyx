@@ -22,7 +22,7 @@ from dynet_cy.core.threads cimport interrupted, now
 from dynet_cy.execute.accumulation cimport (
     MOST_IN_BACKGROUND, add_in_background, finish_background, is_made, note_before, roll_back,
 )
-from dynet_cy.execute.gradient_memory cimport donate_values, give_back, take_back
+from dynet_cy.execute.gradient_memory cimport come_back, donate_values, give_back, take_back
 from dynet_cy.execute.walk cimport (
     FEW, allocate, allocate_table, arrange, claim, gather, in_turn, is_divided, is_empty, lay_items, neighbours_before,
     op_raised, open_section, part_views, pieces_backward, place_of, set_call, set_call_of_one, set_one, set_tensor,
@@ -46,6 +46,8 @@ from dynet_cy.watch.instruments cimport bad_gradients, checking, note_call, prof
 
 cdef enum:
     COLLECTS = 2                    # within a limit: factors take this part of what is left, or less
+    LENDS = 32                      # the same of gradients that wait until another thread has read them
+    NOTES = 1 << 12                 # bytes of notes of what is collected
 
 cdef const Op* ops = op_at(0)                   # all ops; the table never moves
 
@@ -89,7 +91,8 @@ cdef inline void end_parameter(Param* p) noexcept nogil:
 # ---- memory of collected factors -----------------------------------------------------
 
 cdef bint give_back_factors(Walk* w) noexcept nogil:
-    """Add the products that are collected, free their factors, and collect no more; False: there are none."""
+    """Add the products that are collected, free their factors and what another thread reads, and collect no more; False:
+    there are none."""
     cdef Collected* x
     cdef Addition* a
     cdef bint found = False
@@ -98,6 +101,8 @@ cdef bint give_back_factors(Walk* w) noexcept nogil:
         return False
     if w.collecting.background != NULL:
         finish_background(w.collecting.background)
+        found = w.lending.first != NULL
+        come_back(w.g, &w.lending)
     x = w.collecting.first
     while x != NULL:
         if x.sums == NULL:
@@ -251,6 +256,20 @@ cdef inline void* allocate_lasting(Walk* w, size_t bytes) noexcept nogil:
     return claim_memory(w.g, bytes, False)
 
 
+cdef void* allocate_note(Walk* w, size_t bytes) noexcept nogil:
+    """The same for a few bytes, side by side with others: each by itself would divide free memory."""
+    cdef void* p
+    if bytes > w.collecting.notes_left:
+        w.collecting.notes = <char*>allocate_lasting(w, NOTES)
+        w.collecting.notes_left = NOTES if w.collecting.notes != NULL else 0
+    if bytes > w.collecting.notes_left:
+        return NULL
+    p = w.collecting.notes
+    w.collecting.notes += bytes
+    w.collecting.notes_left -= bytes
+    return p
+
+
 cdef inline Collected** collected_at(Walk* w, const Param* p) noexcept nogil:
     """Where the collected contributions to a parameter are in the tree, or would be: the bits of a hash lead there."""
     cdef uint64_t bits = <uint64_t><size_t>p * <uint64_t>0x9E3779B97F4A7C15
@@ -306,7 +325,7 @@ cdef bint add_later(Walk* w, Collected* x, const Factors* f) noexcept nogil:
     """
     cdef Addition* a = NULL
     if f.rows * f.cols * f.n <= MOST_IN_BACKGROUND:
-        a = <Addition*>allocate_lasting(w, sizeof(Addition))
+        a = <Addition*>allocate_note(w, sizeof(Addition))
     if a == NULL:
         finish_background(w.collecting.background)
         return False
@@ -357,7 +376,7 @@ cdef Collected* products_of(Walk* w, Param* p, const Factors* f) noexcept nogil:
     """The collected factors of a weight matrix; NULL if there is no memory."""
     cdef Collected* c = collected_of(w, p)
     if c == NULL:
-        c = add_collected(w, p, allocate_lasting(w, sizeof(Collected)))
+        c = add_collected(w, p, allocate_note(w, sizeof(Collected)))
         if c != NULL:
             c.product.rows = f.rows
             c.product.cols = f.cols
@@ -371,6 +390,8 @@ cdef bint allocate_factors(Walk* w, Collected* c) noexcept nogil:
     cdef size_t bytes = (x.rows + x.cols) * w.collecting.columns * sizeof(float)
     if x.left != NULL:
         return True
+    if a != NULL and w.collecting.most_lent != SIZE_MAX and w.collecting.background != NULL:
+        finish_background(w.collecting.background)      # memory is limited: what there is will do
     while a != NULL and (a.left == NULL or not is_made(a)):
         a = a.before
     if a != NULL:
@@ -413,7 +434,7 @@ cdef Collected* sums_of(Walk* w, Param* p) noexcept nogil:
     c = collected_of(w, p)
     if c == NULL:
         numbers = <float*>allocate_lasting(w, p.size * sizeof(float))
-        c = add_collected(w, p, allocate_lasting(w, sizeof(Collected)) if numbers != NULL else NULL)
+        c = add_collected(w, p, allocate_note(w, sizeof(Collected)) if numbers != NULL else NULL)
         if c == NULL:
             return NULL
         c.sums = numbers
@@ -1264,6 +1285,7 @@ cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil:
         w.relieve = give_back_factors
     left = memory_left(g)
     w.collecting.left = SIZE_MAX if left == INFINITY else <size_t>(left / COLLECTS)
+    w.collecting.most_lent = SIZE_MAX if left == INFINITY else <size_t>(left / LENDS)
     w.collecting.columns = MOST_COLUMNS if left == INFINITY else g.assumed.columns
     return 0
 
@@ -1380,6 +1402,9 @@ cdef inline void let_gradients_go(Walk* w, Batch* batch, bint all_live) noexcept
     take_back(w.g, &w.lending, batch, reader)
     if w.g.donates and all_live:
         donate_values(w.g, &w.lending, batch, w.collecting.background.last if w.collecting.background != NULL else NULL)
+    if w.lending.bytes > w.collecting.most_lent and w.collecting.background != NULL:
+        finish_background(w.collecting.background)
+        come_back(w.g, &w.lending)
 
 
 cdef inline int batch_backward(Walk* w, Batch* batch, uint32_t together) noexcept nogil:

@@ -90,8 +90,11 @@ cdef struct Collecting:
     Collected* tree                 # and the same as a tree in which `collected_of` finds them
     Collected* last                 # the element for the small parameter that was added to last
     size_t left                     # CPU: the bytes that factors may still take
+    size_t most_lent                # the bytes of gradients that may wait for another thread
     uint32_t columns                # and how many columns those of one matrix have at most
     Background* background          # weight gradients that another thread computes; NULL: no thread does
+    char* notes                     # free memory for `Collected` and `Addition`, which lasts as long as the pass
+    size_t notes_left               # its bytes
     const Addition* reader          # the last of them that reads gradients of the batch that runs; NULL: none does
 
 # Commands that a pass on a device lists.

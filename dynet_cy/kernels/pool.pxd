@@ -8,6 +8,7 @@ cdef extern from "pool.h" nogil:
 
 
 # Background work, which one thread of the pool does.
+cdef int pool_threads() noexcept nogil                  # how many there are
 cdef bint claim_background(void (*run)(void* work) noexcept nogil, void* work) noexcept nogil
 cdef void offer_background(bint wakes) noexcept nogil
 cdef bint background_paused() noexcept nogil

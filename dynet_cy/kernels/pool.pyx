@@ -94,6 +94,10 @@ cdef void run_pool(int threads, size_t parts, void (*run)(void* job, size_t part
     dy_pool_run(threads, parts, run, job)
 
 
+cdef int pool_threads() noexcept nogil:
+    return dy_pool_threads()
+
+
 cdef bint claim_background(void (*run)(void* work) noexcept nogil, void* work) noexcept nogil:
     """Whether a thread of the pool may do background work for the calling thread: see pool.h."""
     return dy_background_claim(run, work)

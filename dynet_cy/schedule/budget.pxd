@@ -35,6 +35,8 @@ cdef double memory_to_plan(Graph* g) noexcept nogil
 # What a plan may take of the bytes that are left, with a margin for what is not known of it; SIZE_MAX: there is no
 # limit.
 cdef size_t bytes_to_use(const Graph* g, double left) noexcept nogil
+# By how many bytes the limit is too low for a plan that takes more than it may.
+cdef size_t bytes_missing(const Graph* g, size_t bytes, size_t most) noexcept nogil
 
 # Bytes of the copies of a call that backward makes again; fewer stay until the graph is renewed.
 cdef enum:
@@ -68,3 +70,5 @@ cdef enum:
 cdef void assume_at_first(Graph* g) noexcept nogil
 # After a shortage: let the next plans keep less; False if that is not possible.
 cdef bint save_more(Graph* g) noexcept nogil
+# Whether there was a shortage since the renewal.
+cdef bint ran_short(const Graph* g) noexcept nogil

@@ -17,6 +17,7 @@ from dynet_cy.core.threads cimport RELAXED, Number, atomic_load
 from dynet_cy.graph.structs cimport (
     COLUMNS, EACH, FLATTENED, GRAPH_ARENAS, SHARED, STACKED, Assumed, Laid, Node, args_of, end_of_room, state_of,
 )
+from dynet_cy.kernels.pool cimport pool_threads
 from dynet_cy.memory.arena cimport Arena, Memory, arena_alloc, arena_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport CPU, GPU, LIST, Needs, Op, goes_over, op_at, rule_of
@@ -27,6 +28,7 @@ cdef Number percent = 107
 add_tunable("schedule.budget.percent", &percent)
 
 cdef double WORK_ON_DEVICE = 1.2    # times that: working memory of calls that are listed, and run later
+cdef double LENT_TO_THREADS = 1.1   # or gradients and factors that wait until another thread has read them
 cdef double GROWTH = 1.25
 cdef double MOST = 40
 cdef double SPARE = 0.97            # the share of the memory that plans count on
@@ -94,9 +96,17 @@ cdef inline size_t bytes_of_column(const Graph* g, uint32_t node) noexcept nogil
     return (p.dim.d[0] + p.dim.d[1]) * sizeof(float)
 
 
+cdef inline double margin_of(const Graph* g) noexcept nogil:
+    return g.assumed.margin * (WORK_ON_DEVICE if g.device or g.multi_device else
+                               LENT_TO_THREADS if pool_threads() > 1 else 1)
+
+
 cdef size_t bytes_to_use(const Graph* g, double left) noexcept nogil:
-    cdef double taken = g.assumed.margin * (WORK_ON_DEVICE if g.device or g.multi_device else 1)
-    return SIZE_MAX if left == INFINITY else <size_t>max(left / taken, 1)
+    return SIZE_MAX if left == INFINITY else <size_t>max(left / margin_of(g), 1)
+
+
+cdef size_t bytes_missing(const Graph* g, size_t bytes, size_t most) noexcept nogil:
+    return <size_t>((bytes - most) * margin_of(g) / SPARE)
 
 
 cdef size_t bytes_to_pack(const Graph* g) noexcept nogil:
@@ -119,14 +129,21 @@ cdef void assume_at_first(Graph* g) noexcept nogil:
     g.assumed = Assumed(percent / 100.0, MOST_COLUMNS, ENOUGH, False)
 
 
+cdef bint ran_short(const Graph* g) noexcept nogil:
+    return g.assumed.margin > percent / 100.0
+
+
 cdef bint save_more(Graph* g) noexcept nogil:
-    """Keep less by the next plans, then as little as they can, then divide them, then into more and more parts."""
+    """Keep less by the next plans, then as little as they can, then divide them, then into more and more parts.
+
+    Those that keep as little as they can run once more, since no other thread takes part in backward then.
+    """
     cdef int kept = g.assumed.kept
     g.assumed.kept = ENOUGH                     # the next pass may fail before it is planned
     if kept == LEAST_UNDIVIDED and not g.assumed.divides:
         g.assumed.divides = True
         return True
-    if kept == LEAST or g.assumed.margin > MOST:
+    if kept == LEAST and ran_short(g) or g.assumed.margin > MOST:
         return False
     g.assumed.margin *= GROWTH
     return True

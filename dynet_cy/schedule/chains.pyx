@@ -14,7 +14,7 @@ from libc.string cimport memset
 
 from dynet_cy.graph.structs cimport ONE, Batch, Graph, Node, Stretch, args_of, batches_of, held_of, nodes_of
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind, array_push, array_rewind
-from dynet_cy.schedule.budget cimport bytes_of, bytes_of_pass, limit_factors
+from dynet_cy.schedule.budget cimport bytes_missing, bytes_of, bytes_of_pass, limit_factors
 from dynet_cy.schedule.facts cimport NONE, PlanFacts
 
 cdef enum:
@@ -122,7 +122,7 @@ cdef Ruled plan_pieces(Chain* c, Graph* g, size_t most, size_t bytes) noexcept n
     cdef uint32_t n
     if all <= most:
         return FITTING
-    g.missing = max(g.missing, all - most)
+    g.missing = max(g.missing, bytes_missing(g, all, most))
     c.factors = limit_factors(g, c.factors, most)
     most -= min(most - 1, c.held)               # what the program refers to may be asked for
     pieces = cut(c, g, bytes, &n, &taken)

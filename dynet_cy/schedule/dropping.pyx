@@ -27,7 +27,7 @@ from dynet_cy.graph.structs cimport (
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_rewind
 from dynet_cy.ops.registry cimport CPU, PRODUCT, SHARE, Op, op_at, rule_of
 from dynet_cy.schedule.budget cimport (
-    ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_of, bytes_of_call, bytes_of_pass, bytes_to_use, limit_factors,
+    ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_missing, bytes_of, bytes_of_call, bytes_of_pass, bytes_to_use, limit_factors,
     memory_to_plan,
 )
 from dynet_cy.schedule.chains cimport SEARCHED, append_stretch, plan_chain
@@ -130,7 +130,7 @@ cdef void find_plan(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint
             none is.
     """
     cdef double left = memory_to_plan(g)
-    cdef size_t bytes = 0, most = bytes_to_use(g, left), missing = 0
+    cdef size_t bytes = 0, whole, most = bytes_to_use(g, left), missing = 0
     cdef Search s
     memset(&s, 0, sizeof(Search))
     s.g = g
@@ -147,9 +147,10 @@ cdef void find_plan(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint
     if (s.limited and g.regions.top == 0 and most_along == 0
             and plan_chain(&s.facts, targets, n, most, bytes) != SEARCHED or not open_search(&s, targets, n)):
         return
-    bytes = bytes_needed(&s, most) if s.limited else 0
+    whole = bytes_at_a_time(&s) if s.limited else 0
+    bytes = limit_others(&s, whole, most)
     if bytes > most:
-        g.missing = max(g.missing, bytes - most)
+        g.missing = max(g.missing, bytes_missing(g, whole, most))
         missing = bytes
         drop_enough(&s, most, &missing)
     else:
@@ -176,18 +177,18 @@ cdef bint fits(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n
     s.before = n_stretches(g)
     begin_search(&s, n_batches)
     found = bytes_of_plan(&s) <= most // SURE or (
-        open_facts(&s.facts, g, s.begin, n_batches) and open_search(&s, targets, n) and bytes_needed(&s, most) <= most)
+        open_facts(&s.facts, g, s.begin, n_batches) and open_search(&s, targets, n)
+        and limit_others(&s, bytes_at_a_time(&s), most) <= most)
     arena_rewind(&g.scratch, top)
     return found
 
 
-cdef size_t bytes_needed(Search* s, size_t most) noexcept nogil:
-    """The bytes that a plan takes at a time, with fewer columns of factors if these are more than `most`."""
-    cdef size_t bytes = bytes_at_a_time(s)
-    if bytes > most:
-        s.others = limit_factors(s.g, s.others, most)
-        bytes = bytes_at_a_time(s)
-    return bytes
+cdef size_t limit_others(Search* s, size_t bytes, size_t most) noexcept nogil:
+    """The bytes that a plan takes at a time, with fewer columns of factors if `bytes` are more than `most`."""
+    if bytes <= most:
+        return bytes
+    s.others = limit_factors(s.g, s.others, most)
+    return bytes_at_a_time(s)
 
 
 cdef void begin_search(Search* s, uint32_t n_batches) noexcept nogil:

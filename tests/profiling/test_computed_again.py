@@ -138,10 +138,10 @@ def within(megabytes):
     return dy.memory_report()
 
 weights = dy.ParameterCollection().add_parameters((48, 48))
-report = within(1)
+report = within(0.6)
 assert report.dropped and report.missing > 0
 assert "more than the limit of" in report.hint and report.hint in str(report)
-again = within(1 + report.missing / 2**20)
+again = within(0.6 + report.missing / 2**20)
 assert (again.dropped, again.missing) == ([], 0)
 """
     done = run_python(tmp_path, code)
