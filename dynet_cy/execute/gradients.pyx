@@ -91,8 +91,10 @@ cdef inline void end_parameter(Param* p) noexcept nogil:
 # ---- memory of collected factors -----------------------------------------------------
 
 cdef bint give_back_factors(Walk* w) noexcept nogil:
-    """Add the products that are collected, free their factors and what another thread reads, and collect no more; False:
-    there are none."""
+    """Add the products that are collected, free their factors and what another thread reads, and collect no more.
+
+    False: there are none.
+    """
     cdef Collected* x
     cdef Addition* a
     cdef bint found = False
