@@ -431,7 +431,7 @@ cdef Collected* sums_of(Walk* w, Param* p) noexcept nogil:
     cdef float* numbers
     if c != NULL and c.p == p:                  # the common case: the same parameter as last time
         return c
-    if p.size >= LEAST_COLLECTED or checking:        # checks must see each contribution at the node that made it
+    if p.size >= LEAST_COLLECTED or checking:   # checks must see each contribution at the node that made it
         return NULL
     c = collected_of(w, p)
     if c == NULL:

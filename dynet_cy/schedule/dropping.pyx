@@ -15,7 +15,7 @@ kept as a whole, so that its values are side by side, as in every plan.
 """
 
 from libc.math cimport pow, sqrt
-from libc.stdint cimport SIZE_MAX, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t
 from libc.stdlib cimport qsort
 from libc.string cimport memcpy, memset
 
@@ -110,7 +110,6 @@ cdef bint plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets,
     cdef size_t top = g.scratch.top
     cdef uint32_t before = n_stretches(g)
     cdef uint8_t* kept = NULL
-    cdef uint32_t b
     cdef bint found
     find_plan(g, n_batches, targets, n, most_along, &kept)
     found = n_stretches(g) > before
@@ -118,8 +117,6 @@ cdef bint plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets,
         found = False
         array_rewind(&g.stretches, before * sizeof(Stretch))
         keep_all(g, n_batches[0])
-    for b in range(n_batches[0] if not found else 0):   # an earlier try may have had stretches
-        batches_of(g)[g.n_batches + b].lifetime &= <uint16_t>~(IN_STRETCH | CUT | RESIDENT)
     arena_rewind(&g.scratch, top)
     return found
 

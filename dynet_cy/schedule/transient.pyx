@@ -30,17 +30,17 @@ little memory, and in those of small values, of which a few nodes are sampled.
 
 import os
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.engine cimport add_tunable
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.core.threads cimport Number
 from dynet_cy.graph.structs cimport (
-    COMPUTED, COPIES, EACH, FUSION, IN_FUSION, MAY_DONATE, NO_BATCH, RESIDENT, SHARED, TILES, TRANSIENT, VIEWS, WANTED,
-    WHY_BESIDE, WHY_HELD, WHY_ONCE, WHY_READ, WHY_REQUESTED, WHY_RESULT, WHY_SMALL, WHY_VIEW, Batch, Block, Graph, Hole,
-    Node, Room, args_of, batches_of, block_bytes, device_of, give_to_block, held_of, nodes_of, order_of, state_of,
-    take_in_block,
+    COMPUTED, COPIES, CUT, EACH, FUSION, IN_FUSION, IN_STRETCH, MAY_DONATE, NO_BATCH, RESIDENT, SHARED, TILES,
+    TRANSIENT, VIEWS, WANTED, WHY_BESIDE, WHY_HELD, WHY_ONCE, WHY_READ, WHY_REQUESTED, WHY_RESULT, WHY_SMALL, WHY_VIEW,
+    Batch, Block, Graph, Hole, Node, Room, args_of, batches_of, block_bytes, device_of, give_to_block, held_of,
+    nodes_of, order_of, state_of, take_in_block,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport CPU, Op, op_at, reads, reads_result
@@ -451,6 +451,7 @@ cdef void keep_all(Graph* g, uint32_t n_batches) noexcept nogil:
     cdef uint32_t b
     for b in range(n_batches):
         batch[b].level = batch[b].planned = 0
+        batch[b].lifetime &= <uint16_t>~(IN_STRETCH | CUT | RESIDENT)
 
 
 cdef bint lay_out(Search* s, Places* places) noexcept nogil:
