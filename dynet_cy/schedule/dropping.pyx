@@ -102,7 +102,7 @@ cdef struct Passage:
 cdef struct Peak:
     size_t kept                     # bytes of values that are kept, and of what calls keep outside stretches
     size_t forward, backward        # bytes besides
-    size_t in_calls                 # of `backward`: what calls of a stretch keep, and others
+    size_t in_calls                 # besides `backward`: what calls of a stretch keep, and others
 
 
 cdef bint plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
@@ -401,18 +401,21 @@ cdef bint may_keep(const Search* s, const Choice* x, Passage* passages, uint32_t
     """Whether the plan takes no more than `most` bytes if a choice is not dropped either; then count it as kept."""
     cdef Passage* of = &passages[s.within[x.first - s.begin] - s.before]
     cdef Passage before = of[0]
-    cdef size_t kept = peak.kept + x.bytes, backward = 0
+    cdef size_t kept = peak.kept + x.bytes, backward = peak.backward
     cdef uint32_t i
     of.bytes -= min(x.bytes, of.bytes)
     of.n_dropped -= 1
     if of.n_dropped == 0:                       # then it is no stretch any more
         kept += of.calls
-    for i in range(n):
-        backward = max(backward, passages[i].bytes)
+    if before.bytes == backward:                # it may not take the most any more
+        backward = 0
+        for i in range(n):
+            backward = max(backward, passages[i].bytes)
     if kept + max(peak.forward, backward + peak.in_calls) > most:
         of[0] = before
         return False
     peak.kept = kept
+    peak.backward = backward
     return True
 
 
@@ -1056,7 +1059,7 @@ cdef size_t bytes_at_a_time(Search* s) noexcept nogil:
     """The bytes that the plan takes at a time."""
     cdef Peak peak
     find_peak(s, &peak, NULL)
-    return peak.kept + max(peak.forward, peak.backward)
+    return peak.kept + max(peak.forward, peak.backward + peak.in_calls)
 
 
 cdef void find_peak(Search* s, Peak* peak, Passage* passages) noexcept nogil:
@@ -1102,7 +1105,6 @@ cdef void find_peak(Search* s, Peak* peak, Passage* passages) noexcept nogil:
             passages[p.inner - s.before] = Passage(backward, p.calls, 0)
         peak.backward = max(peak.backward, backward)
     peak.in_calls += s.others
-    peak.backward += peak.in_calls
 
 
 # Backward over stretches, as a walk over their batches in order: what is there at the end of an innermost stretch,
