@@ -364,8 +364,8 @@ def test_interrupted_at_any_time() -> None:
     interrupted = 0
     try:
         for k in range(60):
-            signal.setitimer(signal.ITIMER_REAL, 0.0005 + 0.00025 * k)
             try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0005 + 0.00025 * k)
                 for _ in range(1000):
                     trainer.update()
             except Interrupted:
