@@ -156,17 +156,12 @@ class Table:
         line = lines[0][1]
         return ValueError(f"expected {named}, separated by {between}, not {line!r:.80} ({counts}; {taken}{ways})")
 
-    def items(self, source: TextFile, parse: Callable[[Sequence[Line]], T], noun: str) -> list[T]:
-        """What the rows of the file are; see `TextFile.items`.
-
-        Raises:
-            ValueError: also if each row has a cell in quotes, which have been taken for a part of it
-        """
-        found = source.items(self.rows, parse, noun)
+    def check_quotes(self, name: str) -> None:
+        """Raise a `ValueError` if each row has a cell in quotes, which have been taken for a part of it."""
         if self._quoted:
-            ways = "quotes=True takes them off, quotes=False does not"
-            raise ValueError(f"{source.name}: each row has a cell in quotes; {ways}")
-        return found
+            raise ValueError(
+                f"{name}: each row has a cell in quotes; quotes=True takes them off, quotes=False does not"
+            )
 
 
 def read_tsv(
@@ -214,7 +209,9 @@ def read_tsv(
     """
     source = TextFile(path, "a table", encoding, errors)
     table = Table(source, columns, separator, quotes, header)
-    return table.items(source, table.full_cells, "row")
+    found = source.items(table.rows, table.full_cells, "row")
+    table.check_quotes(source.name)
+    return found
 
 
 @overload
@@ -307,7 +304,8 @@ def read_labelled(
         pairs.append((label, text))
         return split(text), label
 
-    found = table.items(source, labelled, "text")
+    found = source.items(table.rows, labelled, "text")
+    table.check_quotes(source.name)
     if columns is None and _are_exchanged(pairs):
         ways = "label_last=False" if label_last else "label_last=True"
         order = "(1, 0)" if label_last else "(0, 1)"
@@ -418,7 +416,9 @@ def read_parallel(
             first, second = table.cells(lines)
             return split(first), split(second)
 
-        return table.items(file, pair, "pair")
+        found = file.items(table.rows, pair, "pair")
+        table.check_quotes(file.name)
+        return found
     other = TextFile(target, "a file of translations", encoding, errors)
     sides = [list(file), list(other)]
     fewer, more = sorted(sides, key=len)

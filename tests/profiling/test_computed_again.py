@@ -183,7 +183,7 @@ def test_profile(weights: dy.Parameters, tmp_path: Path) -> None:
 
 def test_profile_within_a_limit(weights: dy.Parameters) -> None:
     with profiling.measure() as profile:
-        within(0.75, weights)
+        within(0.5, weights)
     assert "memory was short" in profile.again_hint
     assert "checkpoint" not in profile.again_hint
 
