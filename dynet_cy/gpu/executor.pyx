@@ -46,7 +46,7 @@ from dynet_cy.memory.arena cimport arena_rewind, array_push
 from dynet_cy.memory.storage cimport Param, mirrors
 from dynet_cy.ops.registry cimport GPU
 from dynet_cy.schedule.adjacency cimport order_nodes
-from dynet_cy.schedule.budget cimport ENOUGH, is_limited
+from dynet_cy.schedule.budget cimport is_limited
 from dynet_cy.schedule.plan cimport drop_plan, is_finished, keep_finished
 from dynet_cy.watch.instruments cimport Finding, bad_values, checking, profiling, raise_anomaly
 
@@ -274,7 +274,7 @@ cdef int raise_of_devices(Graph* g, object error) except -1:
     """After a lack of memory: what devices have left is the limit from now on; the error says whether it was before."""
     cdef DeviceGraph* d = <DeviceGraph*>g.device_graphs
     if not is_limited(g):
-        g.assumed.kept = ENOUGH                 # nothing has been dropped
+        g.assumed.keeps_least = False           # nothing has been dropped
     limit_by_devices(g)
     while d != NULL and not (g.memory.limit and g.memory.limit == d.limit):
         d = d.next

@@ -145,8 +145,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
     ctypedef struct Assumed "dy_assumed":
         double margin
         uint32_t columns
-        uint8_t kept
-        uint8_t divides
+        uint8_t keeps_least
 
     ctypedef struct Graph "dy_graph":
         Array arrays[15]

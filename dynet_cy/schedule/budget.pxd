@@ -60,12 +60,6 @@ cdef size_t bytes_of_pass(const PlanFacts* facts) noexcept nogil
 # columns, and so take a small share; returns what they take then.
 cdef size_t limit_factors(Graph* g, size_t bytes, size_t most) noexcept nogil
 
-# In `assumed.kept`: what the last plan keeps.
-cdef enum:
-    ENOUGH                          # as much as fits, as far as is assumed
-    LEAST_UNDIVIDED                 # as little as it can without dividing it, which is more than is assumed to fit
-    LEAST                           # as little as it can
-
 # At a renewal: assume the same of all graphs.
 cdef void assume_at_first(Graph* g) noexcept nogil
 # After a shortage: let the next plans keep less; False if that is not possible.

@@ -126,7 +126,7 @@ cdef size_t bytes_to_pack(const Graph* g) noexcept nogil:
 
 
 cdef void assume_at_first(Graph* g) noexcept nogil:
-    g.assumed = Assumed(percent / 100.0, MOST_COLUMNS, ENOUGH, False)
+    g.assumed = Assumed(percent / 100.0, MOST_COLUMNS, False)
 
 
 cdef bint ran_short(const Graph* g) noexcept nogil:
@@ -134,16 +134,13 @@ cdef bint ran_short(const Graph* g) noexcept nogil:
 
 
 cdef bint save_more(Graph* g) noexcept nogil:
-    """Keep less by the next plans, then as little as they can, then divide them, then into more and more parts.
+    """Keep less by the next plans, in the end as little as they can.
 
-    Those that keep as little as they can run once more, since no other thread takes part in backward then.
+    Those that keep so little run once more, since no other thread takes part in backward then.
     """
-    cdef int kept = g.assumed.kept
-    g.assumed.kept = ENOUGH                     # the next pass may fail before it is planned
-    if kept == LEAST_UNDIVIDED and not g.assumed.divides:
-        g.assumed.divides = True
-        return True
-    if kept == LEAST and ran_short(g) or g.assumed.margin > MOST:
+    cdef bint least = g.assumed.keeps_least
+    g.assumed.keeps_least = False               # the next pass may fail before it is planned
+    if least and ran_short(g) or g.assumed.margin > MOST:
         return False
     g.assumed.margin *= GROWTH
     return True

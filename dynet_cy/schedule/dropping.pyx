@@ -27,8 +27,7 @@ from dynet_cy.graph.structs cimport (
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_rewind
 from dynet_cy.ops.registry cimport CPU, PRODUCT, SHARE, Op, op_at, rule_of
 from dynet_cy.schedule.budget cimport (
-    ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_missing, bytes_of, bytes_of_call, bytes_of_pass, bytes_to_use, limit_factors,
-    memory_to_plan,
+    bytes_missing, bytes_of, bytes_of_call, bytes_of_pass, bytes_to_use, limit_factors, memory_to_plan,
 )
 from dynet_cy.schedule.chains cimport SEARCHED, append_stretch, plan_chain
 from dynet_cy.schedule.dividing cimport Undivided, divide, keep_undivided
@@ -42,7 +41,6 @@ cdef enum:
     COST_OF_BATCH = 50000
     COST_OF_NODE = 1000
     COST_OF_NUMBER = 16
-    HALVINGS = 3                    # of the length of stretches
     LEAST_OF_NODE = 1024            # bytes
     LARGE = 4                       # a batch is large that has more bytes than the largest one divided by this
     MOST_DIVIDED = 64               # parts that do not depend on each other
@@ -60,7 +58,6 @@ cdef struct Search:
     Graph* g
     uint32_t begin, end             # the planned batches
     PlanFacts facts
-    size_t largest                  # bytes of a stretch; 0: as large as is best for memory
     bint limited                    # there is a limit on memory
     bint all                        # they may be dropped, whether they are in regions or not
     uint32_t before                 # how many stretches earlier plans have
@@ -138,7 +135,7 @@ cdef void find_plan(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint
     s.most_along = most_along
     s.before = n_stretches(g)
     begin_search(&s, n_batches[0])
-    g.assumed.kept = ENOUGH
+    g.assumed.keeps_least = False
     if s.limited:
         bytes = bytes_of_plan(&s)
         s.limited = bytes > most // SURE
@@ -155,9 +152,7 @@ cdef void find_plan(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint
         drop_enough(&s, most, &missing)
     else:
         drop_regions(&s)
-    if missing and missing <= left and not g.assumed.divides:   # it may fit, and batches of fewer nodes take longer
-        g.assumed.kept = LEAST_UNDIVIDED
-    elif missing:
+    if missing:                                 # it is divided at once, which takes less time than to run out of memory
         drop_divided(&s, most, missing, n_batches, targets, n)
     if n_stretches(g) > s.before:
         keep_inside(&s)
@@ -292,7 +287,7 @@ cdef void drop_enough(Search* s, size_t most, size_t* taken) noexcept nogil:
             best = depth
         elif depth > 1:
             break                               # going deeper gains nothing more
-    s.g.assumed.kept = LEAST
+    s.g.assumed.keeps_least = True
     if best:
         drop_all(s, best)
     else:
@@ -302,69 +297,37 @@ cdef void drop_enough(Search* s, size_t most, size_t* taken) noexcept nogil:
 cdef void drop_quickest(Search* s, size_t most) noexcept nogil:
     """Keep the stretches that take the longest time again for the bytes that they free; all of them are of depth 1.
 
-    Shorter stretches need a smaller room, so that fewer of them may suffice: these are tried too.  Without this choice,
-    sequence to sequence within a half of its memory takes 1.19 times the time.
+    Without this choice, sequence to sequence within a half of its memory takes 1.19 times the time.
 
     Args:
         most: the bytes that the plan may take, which are enough if all stretches are dropped.
     """
-    cdef size_t top = s.g.scratch.top, largest = largest_stretch(s)
-    cdef uint32_t halvings, best = 0
-    cdef double cost, least
+    cdef size_t top = s.g.scratch.top
     cdef bint one_by_one = is_worth_choosing(s)
     cdef uint32_t n, b
     cdef Choice* choices
     for b in range(s.begin, s.end):
         s.besides[b - s.begin].cost = cost_of_batch(s, b)
-    choices = choose(s, one_by_one, most, &least, &n)
-    if choices == NULL or not one_by_one:
-        if choices != NULL:
-            drop_chosen(s, choices, n)
-        arena_rewind(&s.g.scratch, top)
-        return
-    for halvings in range(1, HALVINGS + 1):
-        s.largest = largest >> halvings
-        drop_all(s, 1)
-        if bytes_at_a_time(s) > most:
-            break
-        choices = choose(s, one_by_one, most, &cost, &n)
-        if choices == NULL:
-            break
-        if cost < least:
-            least = cost
-            best = halvings
-    s.largest = largest >> best if best else 0
-    drop_all(s, 1)
-    choices = choose(s, one_by_one, most, &cost, &n)
-    if choices != NULL:
+    choices = choose(s, one_by_one, most, &n)
+    if choices == NULL:
+        pass
+    elif one_by_one:
         keep_batches(s, choices, n)
-    s.largest = 0
+    else:
+        drop_chosen(s, choices, n)
     arena_rewind(&s.g.scratch, top)
 
 
 cdef bint is_worth_choosing(const Search* s) noexcept nogil:
-    """Whether nodes take so much longer than plans that it pays to choose batch by batch, of several plans."""
+    """Whether nodes take so much longer than plans that it pays to choose batch by batch."""
     return total_bytes(s) > LEAST_OF_NODE * <size_t>s.facts.span
 
 
-cdef size_t largest_stretch(const Search* s) noexcept nogil:
-    """The bytes of the values of the largest stretch."""
-    cdef size_t largest = 0, sum
-    cdef uint32_t number, b
-    for number in range(s.before, n_stretches(s.g)):
-        sum = 0
-        for b in range(stretches_of(s.g)[number].first, stretches_of(s.g)[number].end):
-            sum += s.bytes[b - s.begin]
-        largest = max(largest, sum)
-    return largest
-
-
-cdef Choice* choose(Search* s, bint one_by_one, size_t most, double* cost, uint32_t* n) noexcept nogil:
+cdef Choice* choose(Search* s, bint one_by_one, size_t most, uint32_t* n) noexcept nogil:
     """Choose which stretches are dropped, if the plan may take some bytes.
 
     Args:
         one_by_one: choose among their batches instead.
-        cost: set to what those that are dropped take.
         n: set to the number of choices.
 
     Returns:
@@ -388,10 +351,8 @@ cdef Choice* choose(Search* s, bint one_by_one, size_t most, double* cost, uint3
     for i in range(n[0]):
         passages[s.within[choices[i].first - s.begin] - s.before].n_dropped += 1
     qsort(choices, n[0], sizeof(Choice), costlier)
-    cost[0] = 0
     for i in range(n[0]):
         choices[i].drops = not (choices[i].cost and may_keep(s, &choices[i], passages, n_all, most, &peak))
-        cost[0] += choices[i].cost if choices[i].drops else 0
     qsort(choices, n[0], sizeof(Choice), earlier)
     return choices
 
@@ -572,7 +533,7 @@ cdef void drop_divided(Search* s, size_t most, size_t taken, uint32_t* n_batches
             parts += (parts + 1) // 2
             drop_parts(s, &plan, parts, most, &bytes, n_batches, targets, n_targets)
             if bytes == 0:
-                g.assumed.kept = ENOUGH
+                g.assumed.keeps_least = False
                 return
             if n_batches[0] == plan.n_batches:
                 break                           # all nodes depend on each other
@@ -891,10 +852,6 @@ cdef void choose_cuts(Search* s, uint32_t first, uint32_t end, uint32_t depth) n
     if total < LEAST_TO_CUT:
         return
     measure_across(s, first, end)
-    if s.largest:
-        try_cuts(s, first, end, s.largest)
-        memcpy(s.cuts + (first - s.begin), s.trial + (first - s.begin), end - first)
-        return
     if s.is_chain and s.all:                    # as many as are best where all batches are alike
         more = s.deepest - depth
         try_cuts(s, first, end, <size_t>(total / pow(<double>total / s.usual, 1 / (more + 2))))

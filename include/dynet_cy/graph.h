@@ -183,8 +183,7 @@ typedef struct {
 typedef struct {
     double margin;              /* bytes that a pass takes for each byte that is known of it */
     uint32_t columns;           /* of the factors of a weight matrix's gradient that are collected, by the last plan */
-    uint8_t kept;               /* what that plan keeps */
-    uint8_t divides;            /* plans that are assumed not to fit are divided */
+    uint8_t keeps_least;        /* that plan keeps as little as it can */
 } dy_assumed;
 
 #define DY_GRAPH_ARRAYS 15

@@ -11,7 +11,6 @@ from limits import MB, limited, without_limit  # noqa: F401
 
 import dynet_cy as dy
 from dynet_cy import config, profiling
-from dynet_cy.core import engine
 from dynet_cy.memory import arena
 
 Program = Callable[[dy.ParameterCollection], dy.Expression]
@@ -168,18 +167,6 @@ def test_one_node_that_is_too_large_is_an_error() -> None:
         loss.backward()
     config.set(mem=0)
     assert dy.sum_elems(dy.ones(3)).value() == 3
-
-
-@pytest.mark.usefixtures("small_graphs_keep_all", "values_stay")
-def test_what_fits_is_not_divided() -> None:
-    """Although the assumed bytes do not fit: only a pass that has run out of memory divides the next ones."""
-    expected, taken = trained(scores)
-    batches = dy.cg().n_batches()
-    engine.tune("schedule.budget.percent", 3000)  # wrong on purpose
-    found, _ = trained(scores, 1.1 * taken / MB)
-    assert dy.cg().n_batches() == batches
-    for x, y in zip(found, expected):
-        np.testing.assert_allclose(x, y, rtol=2e-3, atol=2e-5 * max(1, float(np.abs(y).max())))
 
 
 def test_collected_factors_give_way_to_gradients() -> None:
