@@ -7,13 +7,12 @@
 #include "lstm_cell.cuh"
 #include "rng.cuh"
 
-/** op vanilla_lstm_gates(bias): step = SUMS
- *  op vanilla_lstm_gates_projected(bias): step = SUMS
- *  op vanilla_lstm_gates_noise(bias) draws: step = 0
+/** op vanilla_lstm_gates(bias): step = SUMS, saved = NULL
+ *  op vanilla_lstm_gates_projected(bias): step = SUMS, saved = NULL
+ *  op vanilla_lstm_gates_noise(bias) draws: step = 0, saved = squares_saved
  *  set step = {step}
  *  set sums = gates_sums
- *  set factors = gates_factors
- *  set saved = NULL
+ *  set saved = {saved}
  *  set assigns = True
  *  uses linalg
  *  n = rows_of(&c.y.dim)
@@ -23,18 +22,15 @@
  *      s = c.attrs[0].f
  *      first gates_sums(gpu, c)
  *      first squares_of_inputs(gpu, c)
- *      first add_weight_noise(norms = c.work): each(batch * n) if s != 0
+ *      first add_weight_noise(norms = c.saved): each(batch * n) if s != 0
  *      lstm_gates_forward: each(batch * n)
  *  begin_backward:
- *      gates_backward(n = batch * n, rows = n, begin = 3 * h, squashed = h, dsums = c.saved): each(batch * n)
+ *      gates_backward(n = batch * n, rows = n, begin = 3 * h, squashed = h, dsums = c.work): each(batch * n)
  *  backward:
- *      Algebra la = there(gpu)
- *      Tensor dsums = gradient_of_sums(c)
- *      first gates_back(&la, c, &dsums, i)
+ *      first gates_backward(c, i)
  *      return noise_backward(gpu, c, i) if i and i % 2 == 0 and c.attrs[0].f != 0
  *      return gpu.error
- *  same: c.saved if i == 0 and c.x[0].dim.bd == c.y.dim.bd else NULL   # of a bias for each batch element
- *  work: 2 * <size_t>c.y.dim.bd if c.attrs[0].f != 0 else 0 */
+ *  same: c.work if i == 0 and c.x[0].dim.bd == c.y.dim.bd else NULL   # of a bias for each batch element */
 // y = act(sums + bias), in place: the first three blocks are logistic (with 1 added for f), the last is tanh.
 extern "C" __global__ void lstm_gates_forward(size_t batch, unsigned h, const float *__restrict__ bias, size_t stride_bias,
                                               float *y) {
@@ -47,27 +43,6 @@ extern "C" __global__ void lstm_gates_forward(size_t batch, unsigned h, const fl
     }
 }
 
-/** op gated_affine()
- *  set factors = gated_factors
- *  set saved = NULL
- *  set lists = True
- *  set assigns = True
- *  Algebra la = there(gpu)
- *  n = total_of(&c.y.dim)
- *  rows = rows_of(&c.y.dim)
- *  h = rows // c.attrs[0].u                   # of these blocks of rows, some are logistic, and some after these are tanh
- *  begin = h * c.attrs[1].u
- *  squashed = h * c.attrs[2].u
- *  forward:
- *      nothing if n == 0
- *      first affine(&la, c)
- *      gates_forward: each(n)
- *  begin_backward:
- *      gates_backward(dsums = c.saved): each(n)
- *  backward:
- *      Call sums = of_sums(c)
- *      first affine_back(&la, &sums, i)
- *      return gpu.error */
 // In place, for each column of `rows` sums: tanh for `squashed` rows from row `begin` on, logistic for all others.
 extern "C" __global__ void gates_forward(size_t n, size_t rows, size_t begin, size_t squashed, float *y) {
     for (EACH(i, n)) y[i] = i % rows - begin < squashed ? tanhf(y[i]) : LOGISTIC(y[i]);  // unsigned

@@ -16,8 +16,7 @@ static __device__ __forceinline__ void exchange(float *a, float *b) {
  *      nothing if n == 0
  *      invert(count = batch, ys = c.y.v, logdets = NULL): rows(batch, n * n)
  *  backward:
- *      Algebra la = there(gpu)
- *      first inverse_back(&la, c, i)
+ *      first inverse_back(c, i)
  *      return gpu.error
  *  work: c.y.dim.bd * (2 * n if i < 0 else n * n) */
 // y = the inverse of x, n x n, by Gauss-Jordan elimination in place with partial pivoting; NaN if x is singular. A block

@@ -46,6 +46,7 @@ cdef extern from "dynet_cy/tensor.h" nogil:
         const uint32_t* items
         uint32_t item_count
         void* object
+        void* on
         uint64_t seed
         uint64_t stream
         float* saved

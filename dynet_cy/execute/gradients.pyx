@@ -942,14 +942,14 @@ cdef int place_prepared(Walk* w, const Batch* batch, Call* c) noexcept nogil:
     """On devices: where `begin_backward` puts what all arguments need; over dy, unless the program may ask for that."""
     cdef float* at
     if not batch.keeps & KEEPS_ASKED:
-        c.saved = c.dy.v
+        c.work = c.dy.v
         return 0
     at = <float*>allocate_lasting(w, total_of(&c.y.dim) * sizeof(float))
     if at == NULL:
         w.failure.needed = total_of(&c.y.dim) * sizeof(float)
         return -1
     w.device.note_memory(w)
-    c.saved = place_of(w, at)
+    c.work = place_of(w, at)
     return 0
 
 

@@ -351,6 +351,7 @@ cdef inline int begin_call(Walk* w, const Batch* batch, Node* node, Tensor* few,
     c.items = NULL
     c.item_count = node.item_count
     c.object = node.object
+    c.on = NULL
     c.seed = w.draws.seed
     c.stream = w.draws.stream
     c.saved = batch.saved

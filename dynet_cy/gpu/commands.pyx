@@ -372,6 +372,7 @@ cdef int translate(Walk* w, const Batch* batch, Call* c) noexcept nogil:
         else:
             x.v = on_device(s, x.v)
         x.pack = NULL
+    c.on = s.d.gpu
     c.y.v = on_device(s, c.y.v)
     if node.item_count:
         c.items = <const uint32_t*>on_device(s, batch.items)

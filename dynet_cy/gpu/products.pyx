@@ -8,16 +8,24 @@ from dynet_cy.gpu.registry cimport (
     BASE, Axes, axes_of, contract, contract_list, expand, expand_list, gpu_op, gpu_op_named, kernel_at, module_at,
     split_axes,
 )
-from dynet_cy.ops.linalg cimport AFFINE, Algebra, add_products, factors_of_a, multiply, product_op_at
+from dynet_cy.ops cimport linalg
+from dynet_cy.ops.linalg cimport Algebra, Gates, add_products, multiply
 from dynet_cy.ops.recurrent cimport add_inputs
-from dynet_cy.ops.registry cimport ASSIGNS, MAX_OPS, Factors, op_at
+from dynet_cy.ops.registry cimport ASSIGNS, LIST, MAX_OPS, op_at
 
 cdef GpuOp* op
 
 
 # ==== linalg ======================================================================================
 #
-# Products of matrices and vectors, by cuBLAS. Ops that are made of these are defined in ops/linalg and ops/products.
+# Products of matrices and vectors, by cuBLAS, and activations. Ops that are made of these are defined in ops/linalg,
+# ops/products and ops/recurrent.
+
+cdef int CU_CELLS = module_at(b"cells")
+cdef int GATES_FORWARD = kernel_at(CU_CELLS, b"gates_forward")
+cdef int GATES_BACKWARD = kernel_at(CU_CELLS, b"gates_backward")
+cdef Algebra gpu_algebra
+
 
 cdef void product_there(void* on, bint ta, size_t m, size_t n, size_t k, const float* a, Packed* pack, const float* b,
                         float beta, float* c) noexcept nogil:
@@ -54,16 +62,16 @@ cdef Tensor as_matrix(const Tensor* x) noexcept nogil:
     return y
 
 
-cdef bint begin_sum_there(void* on, const Call* c) noexcept nogil:
+cdef bint begin_sum_there(const Call* c) noexcept nogil:
     cdef Tensor y = as_matrix(&c.y), b = as_matrix(&c.x[0])
     cdef Axes axes
     if b.list != NULL:
         y.dim.bd = b.dim.bd = 1
     axes = axes_of(&y.dim, &b.dim, &b.dim)
     if b.list != NULL:
-        expand_list(<Gpu*>on, c.y.dim.bd, &axes, 1, <const void*>b.list, c.y.v, 0)
+        expand_list(<Gpu*>c.on, c.y.dim.bd, &axes, 1, <const void*>b.list, c.y.v, 0)
     else:
-        expand(<Gpu*>on, &axes, 1, b.v, y.v, 0)
+        expand(<Gpu*>c.on, &axes, 1, b.v, y.v, 0)
     return False
 
 
@@ -79,36 +87,52 @@ cdef void add_to_bias_there(void* on, const Tensor* dy, const Tensor* db, bint a
         contract(<Gpu*>on, &kept, &reduced, 1, dy.v, db.v, accumulate)
 
 
-cdef Algebra there(Gpu* gpu) noexcept nogil:
-    """The linear algebra of a device."""
-    return Algebra(gpu, product_there, gradient_there, gemm_there, zero_there, begin_sum_there, add_to_bias_there)
+cdef void activate_there(void* on, const Gates* g, float* y) noexcept nogil:
+    cdef size_t n = g.rows * g.columns
+    launch_each(<Gpu*>on, GATES_FORWARD, n, n, g.rows, g.first, g.tanh, y)
+
+
+cdef void activate_backward_there(void* on, const Gates* g, const float* y, const float* dy,
+                                  float* dsums) noexcept nogil:
+    cdef size_t n = g.rows * g.columns
+    launch_each(<Gpu*>on, GATES_BACKWARD, n, n, g.rows, g.first, g.tanh, y, dy, dsums)
+
+
+gpu_algebra = Algebra(product_there, gradient_there, gemm_there, zero_there, begin_sum_there, add_to_bias_there,
+                      activate_there, activate_backward_there)
+linalg.there = &gpu_algebra
 
 
 cdef int forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Algebra la = there(gpu)
-    product_op_at(gpu.op).forward(&la, c)
+    op_at(gpu.op).forward(c)
+    return gpu.error
+
+
+cdef int begin_backward(Gpu* gpu, const Call* c) noexcept nogil:
+    op_at(gpu.op).prepare(c)
     return gpu.error
 
 
 cdef int backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Algebra la = there(gpu)
-    product_op_at(gpu.op).backward(&la, c, i)
+    op_at(gpu.op).backward(c, i)
     return gpu.error
 
 
 cdef int number
 for number in range(MAX_OPS):
-    if product_op_at(number).forward != NULL:
+    if op_at(number).anywhere:
         op = gpu_op(op_at(number).name, BASE, forward, backward, ASSIGNS)
-        op.factors = op_at(number).factors
+        op.lists = op_at(number).rule[0] == LIST
+        if op_at(number).prepare != NULL:
+            op.begin_backward = begin_backward
+            needs_module(op, CU_CELLS)
 
 
 # ---- affine_transform ------------------------------------------------------------
 
 cdef int affine_sums(Gpu* gpu, const Call* c) noexcept nogil:
     """Add the products to y, which is the bias."""
-    cdef Algebra la = there(gpu)
-    add_products(&la, c, 1)
+    add_products(c, 1)
     return gpu.error
 
 
@@ -117,30 +141,10 @@ cdef float* affine_same(const Call* c, uint32_t i) noexcept nogil:
     return c.dy.v if i == 0 and total_of(&c.x[0].dim) == total_of(&c.y.dim) else NULL
 
 
-cdef void columns_to_sum(const Tensor* b, const Tensor* dy, Factors* f) noexcept nogil:
-    """The gradient of a vector b that is added to all columns is their sum, if that is not dy itself."""
-    cdef size_t rows = rows_of(&dy.dim), n = total_of(&dy.dim)
-    if b.list == NULL and total_of(&b.dim) == rows and rows_of(&b.dim) == rows and n > rows:
-        f.left = dy.v
-        f.right = NULL
-        f.rows = rows
-        f.cols = 1
-        f.n = n // rows
-
-
-cdef void affine_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
-    if i == 0:
-        columns_to_sum(&c.x[0], &c.dy, f)
-    else:
-        AFFINE.factors(c, i, f)
-
-
 op = gpu_op_named(b"affine_transform")
 op.same = affine_same
 op.sums = affine_sums
 op.adds_to_first = True
-op.factors = affine_factors
-op.lists = True
 
 
 # ---- dot_product: its backward adds multiples of vectors for other ops too ------------------
@@ -160,79 +164,48 @@ cdef int add_scaled_elements(Gpu* gpu, const Tensor* x, const float* factors, si
 #
 # The products of cells; cuda/cells.cu has all else.
 
-cdef int CU_CELLS = module_at(b"cells")
-
-
 # ---- vanilla_lstm_gates: y = act(b + Wh h + Wx1 x1 + Wx2 x2 + ...) -------------
-# The gradient of the sums, which all arguments need, is written over that of the
-# result.  Working memory: |(h, x)|^2 of each batch element, and the slope of the noise.
+# With noise |(h, x)|^2 of each batch element is saved, with room for the slope of the noise.
 
 cdef int ADD_SQUARES = kernel_at(CU_CELLS, b"add_squares")
 cdef int NOISE_SLOPES = kernel_at(CU_CELLS, b"weight_noise_slopes")
 
 
 cdef int squares_of_inputs(Gpu* gpu, const Call* c) noexcept nogil:
-    """With noise, store |(h, x)|^2 of each batch element in the working memory."""
+    """With noise, save |(h, x)|^2 of each batch element."""
     cdef size_t n, batch = c.y.dim.bd
     cdef uint32_t i
     for i in range(2, c.n if c.attrs[0].f != 0 else 0, 2):
         n = rows_of(&c.x[i].dim)
-        launch_rows(gpu, ADD_SQUARES, batch, n, batch, n, c.x[i].v, c.x[i].bstride, c.work, i > 2)
+        launch_rows(gpu, ADD_SQUARES, batch, n, batch, n, c.x[i].v, c.x[i].bstride, c.saved, i > 2)
     return gpu.error
 
 
 cdef int gates_sums(Gpu* gpu, const Call* c) noexcept nogil:
     """The sums without the bias."""
-    cdef Algebra la = there(gpu)
-    multiply(&la, &c.x[1], &c.x[2], &c.y, 0)
-    add_inputs(&la, c)
+    multiply(gpu, &c.x[1], &c.x[2], &c.y, 0)
+    add_inputs(c)
     return gpu.error
 
 
-cdef Tensor gradient_of_sums(const Call* c) noexcept nogil:
-    cdef Tensor dsums = c.y
-    dsums.v = c.saved
-    return dsums
-
-
-cdef void gates_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
-    cdef Tensor dsums = gradient_of_sums(c)
-    if i == 0:
-        columns_to_sum(&c.x[0], &dsums, f)
-    elif i % 2 and (i == 1 or c.n == 5):
-        factors_of_a(&c.x[i], &c.x[i + 1], &dsums, f)
+cdef size_t squares_saved(const Call* c) noexcept nogil:
+    return 2 * <size_t>c.y.dim.bd
 
 
 cdef int noise_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     """The gradient of x or h through the standard deviation of the noise."""
     cdef size_t m = rows_of(&c.y.dim), batch = c.y.dim.bd
-    cdef float* slopes = c.work + batch
-    squares_of_inputs(gpu, c)
+    cdef float* slopes = c.saved + batch
     launch_rows(gpu, NOISE_SLOPES, batch, m,
-                batch, m, <const void*>c.seed, c.items, c.attrs[0].f, c.work, c.saved, slopes)
+                batch, m, <const void*>c.seed, c.items, c.attrs[0].f, c.saved, c.work, slopes)
     return add_scaled_elements(gpu, &c.x[i], slopes, batch, &c.dx)
 
-
-# ---- gated_affine: y = f(b + W1 x1 + W2 x2 + ...) -------------------------------
-# The gradient of the sum, which all arguments need, is written over that of the result.
-
-cdef Call of_sums(const Call* c) noexcept nogil:
-    """The call of the sum without the activation."""
-    cdef Call sums = c[0]
-    sums.dy.v = c.saved
-    return sums
-
-
-cdef void gated_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
-    cdef Call sums = of_sums(c)
-    affine_factors(&sums, i, f)
 
 # derived: launches of linalg, contract, inverse, cells
 from dynet_cy.gpu.driver cimport STATE, SUMS, value_at
 from dynet_cy.gpu.registry cimport SOME, Some, needs_module, some_of
-from dynet_cy.ops.linalg cimport affine, affine_back
 from dynet_cy.ops.products cimport inverse_back
-from dynet_cy.ops.recurrent cimport gates_back
+from dynet_cy.ops.recurrent cimport gates_backward
 
 cdef int DOT_FORWARD = kernel_at(CU_LINALG, b"dot_forward")
 
@@ -304,8 +277,7 @@ cdef int inverse_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 
 cdef int inverse_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Algebra la = there(gpu)
-    inverse_back(&la, c, i)
+    inverse_back(c, i)
     return gpu.error
 
 
@@ -349,8 +321,6 @@ op.assigns = True
 
 cdef int ADD_WEIGHT_NOISE = kernel_at(CU_CELLS, b"add_weight_noise")
 cdef int LSTM_GATES_FORWARD = kernel_at(CU_CELLS, b"lstm_gates_forward")
-cdef int GATES_BACKWARD = kernel_at(CU_CELLS, b"gates_backward")
-cdef int GATES_FORWARD = kernel_at(CU_CELLS, b"gates_forward")
 cdef int PART_MASKED = kernel_at(CU_CELLS, b"part_masked")
 cdef int PART_MASKED_BACKWARD = kernel_at(CU_CELLS, b"part_masked_backward")
 cdef int LSTM_C_FORWARD = kernel_at(CU_CELLS, b"lstm_c_forward")
@@ -374,40 +344,32 @@ cdef int vanilla_lstm_gates_forward(Gpu* gpu, const Call* c) noexcept nogil:
     gates_sums(gpu, c)
     squares_of_inputs(gpu, c)
     if s != 0:
-        launch_each(gpu, ADD_WEIGHT_NOISE, batch * n, batch, n, <const void*>c.seed, c.items, s, c.work, c.y.v)
+        launch_each(gpu, ADD_WEIGHT_NOISE, batch * n, batch, n, <const void*>c.seed, c.items, s, c.saved, c.y.v)
     return launch_each(gpu, LSTM_GATES_FORWARD, batch * n, batch, h, c.x[0].v, c.x[0].bstride, c.y.v)
 
 
 cdef int vanilla_lstm_gates_begin_backward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, n = rows_of(&c.y.dim), h = n // 4
-    return launch_each(gpu, GATES_BACKWARD, batch * n, batch * n, n, 3 * h, h, c.y.v, c.dy.v, c.saved)
+    return launch_each(gpu, GATES_BACKWARD, batch * n, batch * n, n, 3 * h, h, c.y.v, c.dy.v, c.work)
 
 
 cdef int vanilla_lstm_gates_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Algebra la = there(gpu)
-    cdef Tensor dsums = gradient_of_sums(c)
-    gates_back(&la, c, &dsums, i)
+    gates_backward(c, i)
     if i and i % 2 == 0 and c.attrs[0].f != 0:
         return noise_backward(gpu, c, i)
     return gpu.error
 
 
 cdef float* vanilla_lstm_gates_same(const Call* c, uint32_t i) noexcept nogil:
-    return c.saved if i == 0 and c.x[0].dim.bd == c.y.dim.bd else NULL
-
-
-cdef size_t vanilla_lstm_gates_work(const Call* c, int i) noexcept nogil:
-    return 2 * <size_t>c.y.dim.bd if c.attrs[0].f != 0 else 0
+    return c.work if i == 0 and c.x[0].dim.bd == c.y.dim.bd else NULL
 
 
 op = gpu_op(b"vanilla_lstm_gates", CU_CELLS, vanilla_lstm_gates_forward, vanilla_lstm_gates_backward)
 needs_module(op, CU_LINALG)
 op.begin_backward = vanilla_lstm_gates_begin_backward
 op.same = vanilla_lstm_gates_same
-op.work = vanilla_lstm_gates_work
 op.step = SUMS
 op.sums = gates_sums
-op.factors = gates_factors
 op.saved = NULL
 op.assigns = True
 
@@ -415,10 +377,8 @@ op = gpu_op(b"vanilla_lstm_gates_projected", CU_CELLS, vanilla_lstm_gates_forwar
 needs_module(op, CU_LINALG)
 op.begin_backward = vanilla_lstm_gates_begin_backward
 op.same = vanilla_lstm_gates_same
-op.work = vanilla_lstm_gates_work
 op.step = SUMS
 op.sums = gates_sums
-op.factors = gates_factors
 op.saved = NULL
 op.assigns = True
 
@@ -427,44 +387,11 @@ op = gpu_op(b"vanilla_lstm_gates_noise", CU_CELLS, vanilla_lstm_gates_forward, v
 needs_module(op, CU_LINALG)
 op.begin_backward = vanilla_lstm_gates_begin_backward
 op.same = vanilla_lstm_gates_same
-op.work = vanilla_lstm_gates_work
 op.step = 0
 op.sums = gates_sums
-op.factors = gates_factors
-op.saved = NULL
+op.saved = squares_saved
 op.assigns = True
 op.draws = True
-
-
-cdef int gated_affine_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Algebra la = there(gpu)
-    cdef size_t n = total_of(&c.y.dim), rows = rows_of(&c.y.dim), h = rows // c.attrs[0].u, begin = h * c.attrs[1].u
-    cdef size_t squashed = h * c.attrs[2].u
-    if n == 0:
-        return 0
-    affine(&la, c)
-    return launch_each(gpu, GATES_FORWARD, n, n, rows, begin, squashed, c.y.v)
-
-
-cdef int gated_affine_begin_backward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t n = total_of(&c.y.dim), rows = rows_of(&c.y.dim), h = rows // c.attrs[0].u, begin = h * c.attrs[1].u
-    cdef size_t squashed = h * c.attrs[2].u
-    return launch_each(gpu, GATES_BACKWARD, n, n, rows, begin, squashed, c.y.v, c.dy.v, c.saved)
-
-
-cdef int gated_affine_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Algebra la = there(gpu)
-    cdef Call sums = of_sums(c)
-    affine_back(&la, &sums, i)
-    return gpu.error
-
-
-op = gpu_op(b"gated_affine", CU_CELLS, gated_affine_forward, gated_affine_backward)
-op.begin_backward = gated_affine_begin_backward
-op.factors = gated_factors
-op.saved = NULL
-op.lists = True
-op.assigns = True
 
 
 cdef int dropout_mask_forward(Gpu* gpu, const Call* c) noexcept nogil:

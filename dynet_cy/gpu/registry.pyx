@@ -59,6 +59,7 @@ cdef GpuOp* gpu_op(bytes name, int module, GpuForward forward, GpuBackward backw
     cdef GpuOp* op = &table[number]
     op.needs = &op_at(number).needs[GPU]
     op.saved = op_at(number).saved
+    op.factors = op_at(number).factors
     op.assigns = traits & ASSIGNS != 0
     op.forward = forward
     op.backward = backward

@@ -8,9 +8,16 @@ from dynet_cy.ops.registry cimport Backward, DimRule, Factors, Forward, Op, Shap
 cdef Op* MATMUL
 cdef Op* AFFINE
 
-# The linear algebra of a device. Ops that consist of its functions are defined once, for all devices.
+# Rows of the sums that become gates: all logistic, except `tanh` rows after the `first` ones.
+cdef struct Gates:
+    size_t rows
+    size_t first
+    size_t tanh
+    size_t columns
+
+# The linear algebra of a kind of devices. Ops that consist of its functions are defined once, for all devices.  `on` is
+# the device, as in Call.
 cdef struct Algebra:
-    void* on                        # the device, for the functions
     # C = A B + beta C or, with `ta`, A' B + beta C, where matrices have no gaps; `pack`: of the parameter that A is, or
     # NULL
     void (*product)(void* on, bint ta, size_t m, size_t n, size_t k, const float* a, Packed* pack, const float* b,
@@ -24,34 +31,34 @@ cdef struct Algebra:
                  size_t stride_c, size_t count) noexcept nogil
     void (*zero)(void* on, size_t n, float* to) noexcept nogil
     # y = b for argument b of a sum b + W x + ..., repeated for all columns; True: y has the first product too
-    bint (*begin_sum)(void* on, const Call* c) noexcept nogil
+    bint (*begin_sum)(const Call* c) noexcept nogil
     # db = the sum of the columns that b was repeated for (+ db)
     void (*add_to_bias)(void* on, const Tensor* dy, const Tensor* db, bint accumulate) noexcept nogil
+    # y = the gates of sums y; the gradient of the sums, which may be over dy
+    void (*activate)(void* on, const Gates* g, float* y) noexcept nogil
+    void (*activate_backward)(void* on, const Gates* g, const float* y, const float* dy, float* dsums) noexcept nogil
 
 cdef Algebra here                   # that of the CPU
+cdef Algebra* there                 # that of GPUs
 
-ctypedef void (*ProductForward)(const Algebra* la, const Call* c) noexcept nogil
-ctypedef void (*ProductBackward)(const Algebra* la, const Call* c, uint32_t i) noexcept nogil
 
-# What an op does on every device; NULL: it is not made of products only.
-cdef struct ProductOp:
-    ProductForward forward
-    ProductBackward backward
+cdef inline const Algebra* algebra_of(const void* on) noexcept nogil:
+    return &here if on == NULL else there
 
-# Register an op that is made of them. `forward` and `backward` are those functions with the algebra of the CPU.
-cdef Op* product_op(const char* name, const char* args, DimRule dim, Forward forward, Backward backward,
-                    ProductForward anywhere, ProductBackward anywhere_back) except NULL
-cdef const ProductOp* product_op_at(uint32_t op) noexcept nogil
 
-cdef void multiply(const Algebra* la, const Tensor* a, const Tensor* b, const Tensor* y, float beta) noexcept nogil
-cdef void multiply_backward_a(const Algebra* la, const Tensor* a, const Tensor* b, const Tensor* dy, const Tensor* da,
+# Register an op whose functions run on every device.
+cdef Op* product_op(const char* name, const char* args, DimRule dim, Forward forward, Backward backward) except NULL
+
+cdef void multiply(void* on, const Tensor* a, const Tensor* b, const Tensor* y, float beta) noexcept nogil
+cdef void multiply_backward_a(void* on, const Tensor* a, const Tensor* b, const Tensor* dy, const Tensor* da,
                               bint accumulate) noexcept nogil
-cdef void multiply_backward_b(const Algebra* la, const Tensor* a, const Tensor* dy, const Tensor* db,
+cdef void multiply_backward_b(void* on, const Tensor* a, const Tensor* dy, const Tensor* db,
                               bint accumulate) noexcept nogil
-cdef void factors_of_a(const Tensor* a, const Tensor* b, const Tensor* dy, Factors* f) noexcept nogil
 
-cdef void affine(const Algebra* la, const Call* c) noexcept nogil
-cdef void add_products(const Algebra* la, const Call* c, uint32_t first) noexcept nogil
-cdef void affine_back(const Algebra* la, const Call* c, uint32_t i) noexcept nogil
+# A sum b + W x + ...: its value, or only the products from argument `first` on; from its gradient, that of an argument
+# and the factors of it.
 cdef int affine_transform_dim(const Shapes* s, Dim* y) except -1
-cdef void affine_transform_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil
+cdef void set_sum(const Call* c) noexcept nogil
+cdef void add_products(const Call* c, uint32_t first) noexcept nogil
+cdef void backward_of_sum(const Call* c, const Tensor* dsum, uint32_t i) noexcept nogil
+cdef void factors_of_sum(const Call* c, const Tensor* dsum, uint32_t i, Factors* f) noexcept nogil

@@ -1,15 +1,15 @@
 """Products of matrices and vectors."""
 
 from libc.stdint cimport uint32_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
-from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of
+from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of
 from dynet_cy.graph.making cimport apply, apply2
-from dynet_cy.kernels.kernels cimport K
+from dynet_cy.kernels.kernels cimport K, DY_UNARY_logistic, DY_UNARY_tanh
 from dynet_cy.kernels.product cimport ELEMENT_COST, gemm, in_ranges, product, product_plus, weight_gradient
 from dynet_cy.ops.loops cimport Terms, begin_terms, end_terms, next_term, put_scaled, scalar, terms_work
 from dynet_cy.ops.registry cimport (
-    ASSIGNS, LIST, MAX_OPS, PRODUCT, SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_ODD, UNREAD_RESULT, Backward, DimRule,
+    ASSIGNS, LIST, PRODUCT, SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_ODD, UNREAD_RESULT, Backward, DimRule,
     Factors, Forward, Op, Shapes, register, same_dim,
 )
 from dynet_cy.schedule.rewrite cimport add_rewrite, sums_of_products
@@ -39,19 +39,10 @@ cdef int product_dim(const Dim* a, const Dim* b, Dim* y, int i) except -1:
 
 # ---- ops that are made of products, on any device ------------------------------------
 
-cdef ProductOp[MAX_OPS] product_ops
-memset(product_ops, 0, sizeof(product_ops))
-
-
-cdef Op* product_op(const char* name, const char* args, DimRule dim, Forward forward, Backward backward,
-                    ProductForward anywhere, ProductBackward anywhere_back) except NULL:
+cdef Op* product_op(const char* name, const char* args, DimRule dim, Forward forward, Backward backward) except NULL:
     cdef Op* op = register(name, args, dim, forward, backward, ASSIGNS)
-    product_ops[op.id] = ProductOp(anywhere, anywhere_back)
+    op.anywhere = True
     return op
-
-
-cdef const ProductOp* product_op_at(uint32_t op) noexcept nogil:
-    return &product_ops[op]
 
 
 cdef void product_here(void* on, bint ta, size_t m, size_t n, size_t k, const float* a, Packed* pack, const float* b,
@@ -111,7 +102,7 @@ cdef bint multiply_plus(const Tensor* a, const Tensor* b, const Tensor* old, con
     return True
 
 
-cdef bint begin_sum_here(void* on, const Call* c) noexcept nogil:
+cdef bint begin_sum_here(const Call* c) noexcept nogil:
     cdef Bias bias = Bias(&c.x[0], &c.y)
     if c.n > 1 and multiply_plus(&c.x[1], &c.x[2], &c.x[0], &c.y):
         return True
@@ -134,38 +125,80 @@ cdef void add_to_bias_here(void* on, const Tensor* dy, const Tensor* db, bint ac
             K.bias_bwd(m * n if whole else m, 1 if whole else n, element(dy, k), element(db, k), accumulate)
 
 
-here = Algebra(NULL, product_here, gradient_here, gemm_here, zero_here, begin_sum_here, add_to_bias_here)
+cdef Gates in_runs(const Gates* g) noexcept nogil:
+    """The same with one column, if its activation is the same everywhere."""
+    if g.first != g.rows and g.tanh != g.rows:
+        return g[0]
+    return Gates(g.rows * g.columns, g.first * g.columns, g.tanh * g.columns, 1)
 
 
-cdef void multiply(const Algebra* la, const Tensor* a, const Tensor* b, const Tensor* y, float beta) noexcept nogil:
+cdef void activate_here(void* on, const Gates* gates, float* y) noexcept nogil:
+    cdef Gates g = in_runs(gates)
+    cdef size_t last = g.rows - g.first - g.tanh
+    for _ in range(g.columns):
+        K.unary_fwd[<int>DY_UNARY_logistic](g.first, y, 0, 0, y)
+        y += g.first
+        K.unary_fwd[<int>DY_UNARY_tanh](g.tanh, y, 0, 0, y)
+        y += g.tanh
+        K.unary_fwd[<int>DY_UNARY_logistic](last, y, 0, 0, y)
+        y += last
+
+
+cdef void activate_backward_here(void* on, const Gates* gates, const float* y, const float* dy,
+                                 float* dsums) noexcept nogil:
+    cdef Gates g = in_runs(gates)
+    cdef size_t last = g.rows - g.first - g.tanh
+    for _ in range(g.columns):
+        K.unary_bwd[<int>DY_UNARY_logistic](g.first, y, y, dy, 0, 0, dsums, 0)
+        y += g.first
+        dy += g.first
+        dsums += g.first
+        K.unary_bwd[<int>DY_UNARY_tanh](g.tanh, y, y, dy, 0, 0, dsums, 0)
+        y += g.tanh
+        dy += g.tanh
+        dsums += g.tanh
+        K.unary_bwd[<int>DY_UNARY_logistic](last, y, y, dy, 0, 0, dsums, 0)
+        y += last
+        dy += last
+        dsums += last
+
+
+here = Algebra(product_here, gradient_here, gemm_here, zero_here, begin_sum_here, add_to_bias_here, activate_here,
+               activate_backward_here)
+
+
+cdef void multiply(void* on, const Tensor* a, const Tensor* b, const Tensor* y, float beta) noexcept nogil:
     """y = a b + beta y, batch element by element."""
+    cdef const Algebra* la = algebra_of(on)
     cdef size_t m = rows_of(&a.dim), k = cols_of(&a.dim), n = cols_of(&b.dim)
     if a.dim.bd == 1 and b.dim.bd == y.dim.bd:
         # One matrix for all: the columns of all batch elements are one wide b.
-        la.product(la.on, 0, m, n * b.dim.bd, k, a.v, a.pack, b.v, beta, y.v)
+        la.product(on, 0, m, n * b.dim.bd, k, a.v, a.pack, b.v, beta, y.v)
     else:
-        la.gemm(la.on, 0, 0, m, n, k, 1, a.v, m, a.bstride, b.v, k, b.bstride, beta, y.v, m, y.bstride, y.dim.bd)
+        la.gemm(on, 0, 0, m, n, k, 1, a.v, m, a.bstride, b.v, k, b.bstride, beta, y.v, m, y.bstride, y.dim.bd)
 
 
-cdef void multiply_backward_a(const Algebra* la, const Tensor* a, const Tensor* b, const Tensor* dy, const Tensor* da,
+cdef void multiply_backward_a(void* on, const Tensor* a, const Tensor* b, const Tensor* dy, const Tensor* da,
                               bint accumulate) noexcept nogil:
     """da = dy b' (+ da)."""
+    cdef const Algebra* la = algebra_of(on)
     cdef size_t m = rows_of(&da.dim), k = cols_of(&da.dim), n = cols_of(&b.dim)
     if da.dim.bd == 1 and b.dim.bd == dy.dim.bd:
-        la.gradient(la.on, a.pack != NULL, m, k, n * b.dim.bd, dy.v, b.v, accumulate, da.v)
+        la.gradient(on, a.pack != NULL, m, k, n * b.dim.bd, dy.v, b.v, accumulate, da.v)
     else:
-        la.gemm(la.on, 0, 1, m, k, n, 1, dy.v, m, dy.bstride, b.v, k, b.bstride, accumulate, da.v, m, da.bstride,
+        la.gemm(on, 0, 1, m, k, n, 1, dy.v, m, dy.bstride, b.v, k, b.bstride, accumulate, da.v, m, da.bstride,
                 dy.dim.bd)
 
 
-cdef void multiply_backward_b(const Algebra* la, const Tensor* a, const Tensor* dy, const Tensor* db,
+cdef void multiply_backward_b(void* on, const Tensor* a, const Tensor* dy, const Tensor* db,
                               bint accumulate) noexcept nogil:
     """db = a' dy (+ db)."""
+    cdef const Algebra* la = algebra_of(on)
     cdef size_t m = rows_of(&a.dim), k = cols_of(&a.dim), n = cols_of(&db.dim)
     if a.dim.bd == 1 and db.dim.bd == dy.dim.bd:
-        la.product(la.on, 1, k, n * db.dim.bd, m, a.v, a.pack, dy.v, accumulate, db.v)
+        la.product(on, 1, k, n * db.dim.bd, m, a.v, a.pack, dy.v, accumulate, db.v)
     else:
-        la.gemm(la.on, 1, 0, k, n, m, 1, a.v, m, a.bstride, dy.v, m, dy.bstride, accumulate, db.v, k, db.bstride,
+        la.gemm(on, 1, 0, k, n, m, 1, a.v, m, a.bstride, dy.v, m, dy.bstride, accumulate, db.v, k, db.bstride,
                 dy.dim.bd)
 
 
@@ -185,23 +218,15 @@ cdef int matmul_dim(const Shapes* s, Dim* y) except -1:
     return product_dim(s.x[0], s.x[1], y, -2)
 
 
-cdef void matmul(const Algebra* la, const Call* c) noexcept nogil:
-    multiply(la, &c.x[0], &c.x[1], &c.y, 0)
-
-
-cdef void matmul_back(const Algebra* la, const Call* c, uint32_t i) noexcept nogil:
-    if i == 0:
-        multiply_backward_a(la, &c.x[0], &c.x[1], &c.dy, &c.dx, c.accumulate)
-    else:
-        multiply_backward_b(la, &c.x[0], &c.dy, &c.dx, c.accumulate)
-
-
 cdef void matmul_forward(const Call* c) noexcept nogil:
-    matmul(&here, c)
+    multiply(c.on, &c.x[0], &c.x[1], &c.y, 0)
 
 
 cdef void matmul_backward(const Call* c, uint32_t i) noexcept nogil:
-    matmul_back(&here, c, i)
+    if i == 0:
+        multiply_backward_a(c.on, &c.x[0], &c.x[1], &c.dy, &c.dx, c.accumulate)
+    else:
+        multiply_backward_b(c.on, &c.x[0], &c.dy, &c.dx, c.accumulate)
 
 
 cdef void matmul_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
@@ -209,7 +234,7 @@ cdef void matmul_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
         factors_of_a(&c.x[0], &c.x[1], &c.dy, f)
 
 
-MATMUL = product_op(b"matmul", b"a b", matmul_dim, matmul_forward, matmul_backward, matmul, matmul_back)
+MATMUL = product_op(b"matmul", b"a b", matmul_dim, matmul_forward, matmul_backward)
 MATMUL.unread = UNREAD_RESULT
 MATMUL.over = UNREAD_ODD
 results[MATMUL.id] = "scores"
@@ -260,41 +285,54 @@ cdef int affine_transform_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef void affine(const Algebra* la, const Call* c) noexcept nogil:
-    add_products(la, c, 1 + 2 * la.begin_sum(la.on, c))
+cdef void set_sum(const Call* c) noexcept nogil:
+    add_products(c, 1 + 2 * algebra_of(c.on).begin_sum(c))
 
 
-cdef void add_products(const Algebra* la, const Call* c, uint32_t first) noexcept nogil:
+cdef void add_products(const Call* c, uint32_t first) noexcept nogil:
     """Add the products of a sum to y, from argument `first` on."""
     cdef uint32_t i
     for i in range(first, c.n, 2):
-        multiply(la, &c.x[i], &c.x[i + 1], &c.y, 1)
+        multiply(c.on, &c.x[i], &c.x[i + 1], &c.y, 1)
 
 
-cdef void affine_back(const Algebra* la, const Call* c, uint32_t i) noexcept nogil:
+cdef void backward_of_sum(const Call* c, const Tensor* dsum, uint32_t i) noexcept nogil:
     if i == 0:
-        la.add_to_bias(la.on, &c.dy, &c.dx, c.accumulate)
+        algebra_of(c.on).add_to_bias(c.on, dsum, &c.dx, c.accumulate)
     elif i % 2:
-        multiply_backward_a(la, &c.x[i], &c.x[i + 1], &c.dy, &c.dx, c.accumulate)
+        multiply_backward_a(c.on, &c.x[i], &c.x[i + 1], dsum, &c.dx, c.accumulate)
     else:
-        multiply_backward_b(la, &c.x[i - 1], &c.dy, &c.dx, c.accumulate)
+        multiply_backward_b(c.on, &c.x[i - 1], dsum, &c.dx, c.accumulate)
 
 
-cdef void affine_transform_forward(const Call* c) noexcept nogil:
-    affine(&here, c)
+cdef void factors_of_sum(const Call* c, const Tensor* dsum, uint32_t i, Factors* f) noexcept nogil:
+    if i % 2:
+        factors_of_a(&c.x[i], &c.x[i + 1], dsum, f)
+    elif i == 0 and c.on != NULL:
+        columns_to_sum(&c.x[0], dsum, f)
+
+
+cdef void columns_to_sum(const Tensor* b, const Tensor* dy, Factors* f) noexcept nogil:
+    """The gradient of a vector b that is added to all columns is their sum, if that is not dy itself.  Devices collect
+    such sums, too."""
+    cdef size_t rows = rows_of(&dy.dim), n = total_of(&dy.dim)
+    if b.list == NULL and total_of(&b.dim) == rows and rows_of(&b.dim) == rows and n > rows:
+        f.left = dy.v
+        f.right = NULL
+        f.rows = rows
+        f.cols = 1
+        f.n = n // rows
 
 
 cdef void affine_transform_backward(const Call* c, uint32_t i) noexcept nogil:
-    affine_back(&here, c, i)
+    backward_of_sum(c, &c.dy, i)
 
 
 cdef void affine_transform_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
-    if i % 2:
-        factors_of_a(&c.x[i], &c.x[i + 1], &c.dy, f)
+    factors_of_sum(c, &c.dy, i, f)
 
 
-AFFINE = product_op(b"affine_transform", b"b xs...", affine_transform_dim, affine_transform_forward,
-                    affine_transform_backward, affine, affine_back)
+AFFINE = product_op(b"affine_transform", b"b xs...", affine_transform_dim, set_sum, affine_transform_backward)
 AFFINE.unread = UNREAD_RESULT | UNREAD_FIRST
 AFFINE.over = UNREAD_EVEN
 results[AFFINE.id] = "scores"

@@ -13,7 +13,7 @@ from dynet_cy.kernels.kernels cimport K, DY_BINARY_add
 from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.elementwise cimport BINARY, operand
 from dynet_cy.ops.linalg cimport (
-    AFFINE, MATMUL, Algebra, here, multiply, multiply_backward_a, multiply_backward_b, product_op,
+    AFFINE, MATMUL, Algebra, algebra_of, multiply, multiply_backward_a, multiply_backward_b, product_op,
 )
 from dynet_cy.ops.registry cimport (
     ASSIGNS, SHARE, UNREAD, UNREAD_ARGUMENTS, UNREAD_RESULT, Op, Shapes, register, same_dim,
@@ -57,29 +57,20 @@ cdef inline Tensor as_matrix(const Tensor* x, const Call* c, size_t cols) noexce
     return m
 
 
-cdef void contract(const Algebra* la, const Call* c) noexcept nogil:
-    cdef Tensor x = as_matrix(&c.x[0], c, rows_of(&c.x[1].dim)), z = as_matrix(&c.y, c, 1)
-    multiply(la, &x, &c.x[1], &z, 0)
-
-
-cdef void contract_back(const Algebra* la, const Call* c, uint32_t i) noexcept nogil:
-    cdef Tensor dz = as_matrix(&c.dy, c, 1), x = as_matrix(&c.x[0] if i else &c.dx, c, rows_of(&c.x[1].dim))
-    if i == 0:
-        multiply_backward_a(la, &c.x[0], &c.x[1], &dz, &x, c.accumulate)
-    else:
-        multiply_backward_b(la, &x, &dz, &c.dx, c.accumulate)
-
-
 cdef void contract_forward(const Call* c) noexcept nogil:
-    contract(&here, c)
+    cdef Tensor x = as_matrix(&c.x[0], c, rows_of(&c.x[1].dim)), z = as_matrix(&c.y, c, 1)
+    multiply(c.on, &x, &c.x[1], &z, 0)
 
 
 cdef void contract_backward(const Call* c, uint32_t i) noexcept nogil:
-    contract_back(&here, c, i)
+    cdef Tensor dz = as_matrix(&c.dy, c, 1), x = as_matrix(&c.x[0] if i else &c.dx, c, rows_of(&c.x[1].dim))
+    if i == 0:
+        multiply_backward_a(c.on, &c.x[0], &c.x[1], &dz, &x, c.accumulate)
+    else:
+        multiply_backward_b(c.on, &x, &dz, &c.dx, c.accumulate)
 
 
-cdef Op* CONTRACT = product_op(b"contract3d_1d", b"x y", contract_dim, contract_forward, contract_backward, contract,
-                               contract_back)
+cdef Op* CONTRACT = product_op(b"contract3d_1d", b"x y", contract_dim, contract_forward, contract_backward)
 CONTRACT.rule[0] = SHARE                    # nodes with the same tensor run as one product
 CONTRACT.unread = UNREAD_RESULT
 
@@ -353,65 +344,59 @@ cdef void nth_product(const Products* p, size_t i, size_t* a, size_t* b) noexcep
         i //= p.size[k]
 
 
-cdef void batched_matmul(const Algebra* la, const Call* c) noexcept nogil:
+cdef void batched_matmul_forward(const Call* c) noexcept nogil:
+    cdef const Algebra* la = algebra_of(c.on)
     cdef Products p = products_of(c)
     cdef size_t i, a, b
     cdef uint32_t e
     if p.in_step:
-        la.gemm(la.on, p.ta, p.tb, p.m, p.n, p.k, 1, c.x[0].v, p.lda, p.m * p.k, c.x[1].v, p.ldb, p.k * p.n, 0, c.y.v,
+        la.gemm(c.on, p.ta, p.tb, p.m, p.n, p.k, 1, c.x[0].v, p.lda, p.m * p.k, c.x[1].v, p.ldb, p.k * p.n, 0, c.y.v,
                 p.m, p.m * p.n, p.count * c.y.dim.bd)
         return
     for e in range(c.y.dim.bd):
         for i in range(p.count):
             nth_product(&p, i, &a, &b)
-            la.gemm(la.on, p.ta, p.tb, p.m, p.n, p.k, 1, element(&c.x[0], e) + a, p.lda, 0,
+            la.gemm(c.on, p.ta, p.tb, p.m, p.n, p.k, 1, element(&c.x[0], e) + a, p.lda, 0,
                     element(&c.x[1], e) + b, p.ldb, 0, 0, element(&c.y, e) + i * p.m * p.n, p.m, 0, 1)
 
 
-cdef void batched_back(const Algebra* la, const Products* p, uint32_t side, const float* a, const float* b,
-                       const float* dy, float beta, float* dx, size_t count) noexcept nogil:
+cdef void batched_back(void* on, const Products* p, uint32_t side, const float* a, const float* b, const float* dy,
+                       float beta, float* dx, size_t count) noexcept nogil:
     """The gradients of one argument of `count` products, whose matrices follow each other."""
+    cdef const Algebra* la = algebra_of(on)
     cdef size_t step_a = p.m * p.k, step_b = p.k * p.n, step_y = p.m * p.n
     if side == 0 and not p.ta:
-        la.gemm(la.on, False, not p.tb, p.m, p.k, p.n, 1, dy, p.m, step_y, b, p.ldb, step_b, beta, dx, p.m, step_a,
+        la.gemm(on, False, not p.tb, p.m, p.k, p.n, 1, dy, p.m, step_y, b, p.ldb, step_b, beta, dx, p.m, step_a,
                 count)
     elif side == 0:
-        la.gemm(la.on, p.tb, True, p.k, p.m, p.n, 1, b, p.ldb, step_b, dy, p.m, step_y, beta, dx, p.k, step_a, count)
+        la.gemm(on, p.tb, True, p.k, p.m, p.n, 1, b, p.ldb, step_b, dy, p.m, step_y, beta, dx, p.k, step_a, count)
     elif not p.tb:
-        la.gemm(la.on, not p.ta, False, p.k, p.n, p.m, 1, a, p.lda, step_a, dy, p.m, step_y, beta, dx, p.k, step_b,
+        la.gemm(on, not p.ta, False, p.k, p.n, p.m, 1, a, p.lda, step_a, dy, p.m, step_y, beta, dx, p.k, step_b,
                 count)
     else:
-        la.gemm(la.on, True, p.ta, p.n, p.k, p.m, 1, dy, p.m, step_y, a, p.lda, step_a, beta, dx, p.n, step_b, count)
+        la.gemm(on, True, p.ta, p.n, p.k, p.m, 1, dy, p.m, step_y, a, p.lda, step_a, beta, dx, p.n, step_b, count)
 
 
-cdef void batched_matmul_back(const Algebra* la, const Call* c, uint32_t side) noexcept nogil:
+cdef void batched_matmul_backward(const Call* c, uint32_t side) noexcept nogil:
     cdef Products p = products_of(c)
     cdef size_t i, a, b
     cdef uint32_t e
     cdef float beta = c.accumulate
     if p.in_step:
-        batched_back(la, &p, side, c.x[0].v, c.x[1].v, c.dy.v, beta, c.dx.v, p.count * c.y.dim.bd)
+        batched_back(c.on, &p, side, c.x[0].v, c.x[1].v, c.dy.v, beta, c.dx.v, p.count * c.y.dim.bd)
         return
     if not c.accumulate and (p.spread[side] or c.dx.dim.bd < c.y.dim.bd):
-        la.zero(la.on, size_of(&c.dx.dim) * c.dx.dim.bd, c.dx.v)
+        algebra_of(c.on).zero(c.on, size_of(&c.dx.dim) * c.dx.dim.bd, c.dx.v)
         beta = 1
     for e in range(c.y.dim.bd):
         for i in range(p.count):
             nth_product(&p, i, &a, &b)
-            batched_back(la, &p, side, element(&c.x[0], e) + a, element(&c.x[1], e) + b,
+            batched_back(c.on, &p, side, element(&c.x[0], e) + a, element(&c.x[1], e) + b,
                          element(&c.dy, e) + i * p.m * p.n, beta, element(&c.dx, e) + (b if side else a), 1)
 
 
-cdef void batched_matmul_forward(const Call* c) noexcept nogil:
-    batched_matmul(&here, c)
-
-
-cdef void batched_matmul_backward(const Call* c, uint32_t side) noexcept nogil:
-    batched_matmul_back(&here, c, side)
-
-
 cdef Op* BATCHED_MATMUL = product_op(b"batched_matmul", b"a b", batched_matmul_dim, batched_matmul_forward,
-                                     batched_matmul_backward, batched_matmul, batched_matmul_back)
+                                     batched_matmul_backward)
 BATCHED_MATMUL.unread = UNREAD_RESULT
 BATCHED_MATMUL.ragged = True
 
@@ -552,15 +537,12 @@ cdef void inverse_forward(const Call* c) noexcept nogil:
             K.fill(size, NAN, element(&c.y, b))
 
 
-cdef void inverse_back(const Algebra* la, const Call* c, uint32_t i) noexcept nogil:
-    """dx = - y' dy y'."""
+cdef void inverse_back(const Call* c, uint32_t i) noexcept nogil:
+    """dx = - y' dy y', on every device."""
+    cdef const Algebra* la = algebra_of(c.on)
     cdef size_t n = rows_of(&c.y.dim), size = n * n, batch = c.y.dim.bd
-    la.gemm(la.on, 1, 0, n, n, n, 1, c.y.v, n, size, c.dy.v, n, size, 0, c.work, n, size, batch)
-    la.gemm(la.on, 0, 1, n, n, n, -1, c.work, n, size, c.y.v, n, size, c.accumulate, c.dx.v, n, c.dx.bstride, batch)
-
-
-cdef void inverse_backward(const Call* c, uint32_t i) noexcept nogil:
-    inverse_back(&here, c, i)
+    la.gemm(c.on, 1, 0, n, n, n, 1, c.y.v, n, size, c.dy.v, n, size, 0, c.work, n, size, batch)
+    la.gemm(c.on, 0, 1, n, n, n, -1, c.work, n, size, c.y.v, n, size, c.accumulate, c.dx.v, n, c.dx.bstride, batch)
 
 
 cdef size_t inverse_work(const Call* c, int i) noexcept nogil:
@@ -568,7 +550,7 @@ cdef size_t inverse_work(const Call* c, int i) noexcept nogil:
     return n + n * BLOCK if i < 0 else n * n * c.y.dim.bd
 
 
-cdef Op* INVERSE = register(b"inverse", b"x", inverse_dim, inverse_forward, inverse_backward,
+cdef Op* INVERSE = register(b"inverse", b"x", inverse_dim, inverse_forward, inverse_back,
                             UNREAD_ARGUMENTS | ASSIGNS, inverse_work)
 
 

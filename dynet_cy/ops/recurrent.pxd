@@ -2,9 +2,8 @@
 
 from libc.stdint cimport uint32_t
 
-from dynet_cy.core.tensor cimport Call, Tensor
+from dynet_cy.core.tensor cimport Call
 from dynet_cy.graph.structs cimport Extra, Graph
-from dynet_cy.ops.linalg cimport Algebra
 from dynet_cy.ops.registry cimport Op
 
 
@@ -17,8 +16,8 @@ cdef Op* CELL
 cdef Op* OUTPUT
 
 # Gates on any device: add the products of the inputs to the sums; the gradient of an argument from that of the sums.
-cdef void add_inputs(const Algebra* la, const Call* c) noexcept nogil
-cdef void gates_back(const Algebra* la, const Call* c, const Tensor* dsums, uint32_t i) noexcept nogil
+cdef void add_inputs(const Call* c) noexcept nogil
+cdef void gates_backward(const Call* c, uint32_t i) noexcept nogil
 
 
 # ==== gated =======================================================================================

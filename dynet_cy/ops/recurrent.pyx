@@ -18,8 +18,8 @@ from dynet_cy.kernels.product cimport ELEMENT_COST, in_ranges
 from dynet_cy.ops.elementwise cimport BINARY, UNARY
 from dynet_cy.ops.inputs cimport whole
 from dynet_cy.ops.linalg cimport (
-    AFFINE, Algebra, affine, affine_back, affine_transform_dim, affine_transform_factors, factors_of_a, here, multiply,
-    multiply_backward_a, multiply_backward_b,
+    AFFINE, Gates, affine_transform_dim, algebra_of, backward_of_sum, factors_of_sum, here, multiply,
+    multiply_backward_a, multiply_backward_b, product_op, set_sum,
 )
 from dynet_cy.ops.registry cimport (
     ASSIGNS, FLAT, LIST, SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_RESULT, Backward, Factors, Forward, Op, Shapes,
@@ -80,34 +80,36 @@ cdef inline Tensor block_of(const Tensor* w, const Tensor* x, size_t offset) noe
     return part
 
 
-cdef void add_inputs(const Algebra* la, const Call* c) noexcept nogil:
+cdef void add_inputs(const Call* c) noexcept nogil:
     cdef size_t offset = 0
     cdef uint32_t i
     cdef Tensor part
     for i in range(3, c.n, 2):
         part = block_of(&c.x[i], &c.x[i + 1], offset)
-        multiply(la, &part, &c.x[i + 1], &c.y, 1)
+        multiply(c.on, &part, &c.x[i + 1], &c.y, 1)
         offset += rows_of(&c.x[i + 1].dim)
 
 
-cdef void gates_back(const Algebra* la, const Call* c, const Tensor* dsums, uint32_t i) noexcept nogil:
-    cdef Tensor part
+cdef inline Tensor gradient_of_sums(const Call* c) noexcept nogil:
+    cdef Tensor dsums = c.y
+    dsums.v = c.work
+    return dsums
+
+
+cdef void gates_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef Tensor dsums = gradient_of_sums(c), part
     cdef bint accumulate = c.accumulate
-    if i == 0:
-        la.add_to_bias(la.on, dsums, &c.dx, accumulate)
-    elif i == 1:
-        multiply_backward_a(la, &c.x[1], &c.x[2], dsums, &c.dx, accumulate)
-    elif i == 2:
-        multiply_backward_b(la, &c.x[1], dsums, &c.dx, accumulate)
+    if i < 3:
+        backward_of_sum(c, &dsums, i)
     elif i % 2:
         if c.n > 5 and not accumulate:          # the columns of other inputs get no gradient here
-            la.zero(la.on, total_of(&c.dx.dim), c.dx.v)
+            algebra_of(c.on).zero(c.on, total_of(&c.dx.dim), c.dx.v)
             accumulate = True
         part = block_of(&c.dx, &c.x[i + 1], c.before)
-        multiply_backward_a(la, &c.x[i], &c.x[i + 1], dsums, &part, accumulate)
+        multiply_backward_a(c.on, &c.x[i], &c.x[i + 1], &dsums, &part, accumulate)
     else:
         part = block_of(&c.x[i - 1], &c.x[i], c.before)
-        multiply_backward_b(la, &part, dsums, &c.dx, accumulate)
+        multiply_backward_b(c.on, &part, &dsums, &c.dx, accumulate)
 
 
 cdef void activate(void* job, size_t first, size_t end) noexcept nogil:
@@ -118,9 +120,9 @@ cdef void activate(void* job, size_t first, size_t end) noexcept nogil:
 
 
 cdef void gates_forward(const Call* c) noexcept nogil:
-    if not here.begin_sum(NULL, c):
-        multiply(&here, &c.x[1], &c.x[2], &c.y, 1)
-    add_inputs(&here, c)
+    if not here.begin_sum(c):
+        multiply(NULL, &c.x[1], &c.x[2], &c.y, 1)
+    add_inputs(c)
     if c.attrs[0].f != 0:
         add_weight_noise(c)
     in_ranges(c.y.dim.bd, 1, rows_of(&c.y.dim) * GATE_COST, activate, <void*>c)
@@ -145,13 +147,17 @@ cdef void add_weight_noise(const Call* c) noexcept nogil:
         K.axpy(rows_of(&c.y.dim), <float>(scale * c.attrs[0].f), c.saved, element(&c.y, b))
 
 
-cdef void weight_noise_backward(const Call* c, uint32_t i, const Tensor* dpre) noexcept nogil:
-    """The contribution of the noise's deviation to the gradient of x or h."""
+cdef void noisy_backward(const Call* c, uint32_t i) noexcept nogil:
+    """The same with the contribution of the noise's deviation to the gradient of x or h."""
+    cdef size_t n = rows_of(&c.y.dim)
     cdef uint32_t b
     cdef double scale
+    gates_backward(c, i)
+    if i == 0 or i % 2:
+        return
     for b in range(c.y.dim.bd):
         scale = noise_scale(c, b)
-        scale = c.attrs[0].f * K.dot(rows_of(&c.y.dim), c.saved, element(dpre, b)) / scale
+        scale = c.attrs[0].f * K.dot(n, c.saved, c.work + b * n) / scale
         K.axpy(rows_of(&c.x[i].dim), <float>scale, element(&c.x[i], b), element(&c.dx, b))
 
 
@@ -166,24 +172,10 @@ cdef void gates_prepare(const Call* c) noexcept nogil:
     in_ranges(c.y.dim.bd, 1, rows_of(&c.y.dim) * ELEMENT_COST, activate_backward, <void*>c)
 
 
-cdef Tensor gradient_of_sums(const Call* c) noexcept nogil:
-    cdef Tensor dpre = c.y
-    dpre.v = c.work
-    return dpre
-
-
 cdef void gates_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
-    cdef Tensor dpre
-    if i % 2 and (i == 1 or c.n == 5):
-        dpre = gradient_of_sums(c)
-        factors_of_a(&c.x[i], &c.x[i + 1], &dpre, f)
-
-
-cdef void gates_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Tensor dpre = gradient_of_sums(c)
-    gates_back(&here, c, &dpre, i)
-    if i and i % 2 == 0 and c.attrs[0].f != 0:
-        weight_noise_backward(c, i, &dpre)
+    cdef Tensor dsums = gradient_of_sums(c)
+    if i < 3 or c.n == 5:
+        factors_of_sum(c, &dsums, i, f)
 
 
 cdef size_t gates_part(const Call* c, uint32_t i) noexcept nogil:
@@ -196,9 +188,8 @@ cdef size_t noise_saved(const Call* c) noexcept nogil:
     return size_of(&c.y.dim)
 
 
-cdef Op* new_gates_op(const char* name) except NULL:
-    cdef Op* op = register(name, b"b Wh h Wx x more...", gates_dim, gates_forward, gates_backward,
-                           UNREAD_FIRST | ASSIGNS)
+cdef Op* new_gates_op(const char* name, Backward backward=gates_backward) except NULL:
+    cdef Op* op = register(name, b"b Wh h Wx x more...", gates_dim, gates_forward, backward, UNREAD_FIRST | ASSIGNS)
     op.prepare = gates_prepare
     op.prepared = as_many_as_y
     op.prepares_over = True
@@ -211,7 +202,7 @@ cdef Op* new_gates_op(const char* name) except NULL:
 
 
 cdef Op* GATES = new_gates_op(b"vanilla_lstm_gates")
-cdef Op* NOISY_GATES = new_gates_op(b"vanilla_lstm_gates_noise")
+cdef Op* NOISY_GATES = new_gates_op(b"vanilla_lstm_gates_noise", noisy_backward)
 # Takes the sums Wx x + b in place of b.
 PROJECTED = new_gates_op(b"vanilla_lstm_gates_projected")
 PROJECTED.rule[0] = LIST
@@ -527,82 +518,36 @@ cdef int gated_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef struct Runs:
-    size_t n                        # repetitions of the three parts below
-    size_t first
-    size_t tanh
-    size_t last
-
-
-cdef Runs runs_of(const Call* c) noexcept nogil:
-    """Lengths of the parts with logistic, tanh and logistic; with the same f everywhere, all columns are one part."""
-    cdef Runs r
-    cdef size_t h = rows_of(&c.y.dim) // c.attrs[BLOCKS].u
-    r.first = h * c.attrs[LOGISTIC].u
-    r.tanh = h * c.attrs[TANH].u
-    r.last = rows_of(&c.y.dim) - r.first - r.tanh
-    r.n = total_of(&c.y.dim) // max(rows_of(&c.y.dim), <uint32_t>1)
-    if r.first == rows_of(&c.y.dim) or r.tanh == rows_of(&c.y.dim):
-        r.first *= r.n
-        r.tanh *= r.n
-        r.n = 1
-    return r
+cdef Gates gates_of(const Call* c) noexcept nogil:
+    """Which rows are tanh."""
+    cdef size_t rows = rows_of(&c.y.dim), h = rows // c.attrs[BLOCKS].u
+    return Gates(rows, h * c.attrs[LOGISTIC].u, h * c.attrs[TANH].u, total_of(&c.y.dim) // max(rows, <size_t>1))
 
 
 cdef void gated_forward(const Call* c) noexcept nogil:
-    cdef Runs r = runs_of(c)
-    cdef float* y = c.y.v
-    affine(&here, c)
-    for _ in range(r.n):
-        K.unary_fwd[<int>DY_UNARY_logistic](r.first, y, 0, 0, y)
-        y += r.first
-        K.unary_fwd[<int>DY_UNARY_tanh](r.tanh, y, 0, 0, y)
-        y += r.tanh
-        K.unary_fwd[<int>DY_UNARY_logistic](r.last, y, 0, 0, y)
-        y += r.last
+    cdef Gates g = gates_of(c)
+    set_sum(c)
+    algebra_of(c.on).activate(c.on, &g, c.y.v)
 
 
 cdef void gated_prepare(const Call* c) noexcept nogil:
     """The gradient of the sum, which serves all arguments."""
-    cdef Runs r = runs_of(c)
-    cdef const float* y = c.y.v
-    cdef const float* dy = c.dy.v
-    cdef float* to = c.work
-    for _ in range(r.n):
-        K.unary_bwd[<int>DY_UNARY_logistic](r.first, y, y, dy, 0, 0, to, 0)
-        y += r.first
-        dy += r.first
-        to += r.first
-        K.unary_bwd[<int>DY_UNARY_tanh](r.tanh, y, y, dy, 0, 0, to, 0)
-        y += r.tanh
-        dy += r.tanh
-        to += r.tanh
-        K.unary_bwd[<int>DY_UNARY_logistic](r.last, y, y, dy, 0, 0, to, 0)
-        y += r.last
-        dy += r.last
-        to += r.last
-
-
-cdef Call before_activation(const Call* c) noexcept nogil:
-    """The call of the sum alone."""
-    cdef Call sums = c[0]
-    sums.dy.v = c.work
-    return sums
+    cdef Gates g = gates_of(c)
+    algebra_of(c.on).activate_backward(c.on, &g, c.y.v, c.dy.v, c.work)
 
 
 cdef void gated_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Call sums = before_activation(c)
-    affine_back(&here, &sums, i)
+    cdef Tensor dsums = gradient_of_sums(c)
+    backward_of_sum(c, &dsums, i)
 
 
 cdef void gated_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
-    cdef Call sums
-    if i % 2:
-        sums = before_activation(c)
-        affine_transform_factors(&sums, i, f)
+    cdef Tensor dsums = gradient_of_sums(c)
+    factors_of_sum(c, &dsums, i, f)
 
 
-GATED = register(b"gated_affine", b"b xs...", gated_dim, gated_forward, gated_backward, UNREAD_FIRST | ASSIGNS)
+GATED = product_op(b"gated_affine", b"b xs...", gated_dim, gated_forward, gated_backward)
+GATED.unread = UNREAD_FIRST
 GATED.over = UNREAD_EVEN
 GATED.prepare = gated_prepare
 GATED.prepared = as_many_as_y

@@ -104,6 +104,7 @@ cdef extern from "dynet_cy/op.h" nogil:
         Prepare prepare
         Saved prepared
         uint8_t prepares_over
+        uint8_t anywhere
         BackwardAll backward_all
         ViewOf view
         Raised raised

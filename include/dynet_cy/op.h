@@ -128,8 +128,8 @@ typedef struct dy_op {
     dy_part part;               /* NULL: backward needs no c->before */
     dy_prepare prepare;         /* NULL: none */
     dy_saved prepared;
-    uint8_t prepares_over;      /* c->work may be dy->v: as many floats, and no other backward of the call reads dy;
-                                 * on devices c->saved, for begin_backward */
+    uint8_t prepares_over;      /* c->work may be dy->v: as many floats, and no other backward of the call reads dy */
+    uint8_t anywhere;           /* forward, prepare and backward run on every device: they launch products (ops/linalg) */
     dy_backward_all backward_all;   /* NULL, or: of an elementwise op, the gradients of all arguments at once */
     dy_view_of view;            /* NULL, or: the result may be a part of the argument in memory */
     dy_raised raised;           /* NULL: forward and prepare cannot fail */

@@ -59,6 +59,7 @@ typedef struct {
     const uint32_t *items;      /* op-specific list, item_count words per batch element of y */
     uint32_t item_count;
     void *object;               /* long-lived object of the node: a lookup table */
+    void *on;                   /* the GPU that runs the call; NULL: the CPU does */
     uint64_t seed;              /* key of the random stream */
     uint64_t stream;            /* graph and renewal that the draws belong to */
     float *saved;               /* op.saved() floats, written forward, read backward */
