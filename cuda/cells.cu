@@ -12,6 +12,7 @@
  *  op vanilla_lstm_gates_noise(bias) draws: step = 0, saved = squares_saved
  *  set step = {step}
  *  set sums = gates_sums
+ *  set same = same_as_sum
  *  set saved = {saved}
  *  set assigns = True
  *  uses linalg
@@ -29,8 +30,7 @@
  *  backward:
  *      first gates_backward(c, i)
  *      return noise_backward(gpu, c, i) if i and i % 2 == 0 and c.attrs[0].f != 0
- *      return gpu.error
- *  same: c.work if i == 0 and c.x[0].dim.bd == c.y.dim.bd else NULL   # of a bias for each batch element */
+ *      return gpu.error */
 // y = act(sums + bias), in place: the first three blocks are logistic (with 1 added for f), the last is tanh.
 extern "C" __global__ void lstm_gates_forward(size_t batch, unsigned h, const float *__restrict__ bias, size_t stride_bias,
                                               float *y) {

@@ -136,13 +136,15 @@ cdef int affine_sums(Gpu* gpu, const Call* c) noexcept nogil:
     return gpu.error
 
 
-cdef float* affine_same(const Call* c, uint32_t i) noexcept nogil:
-    """The gradient of a bias that is not broadcast is that of the result."""
-    return c.dy.v if i == 0 and total_of(&c.x[0].dim) == total_of(&c.y.dim) else NULL
+cdef float* same_as_sum(const Call* c, uint32_t i) noexcept nogil:
+    """The gradient of a bias that is not broadcast is that of the sum."""
+    if i or total_of(&c.x[0].dim) != total_of(&c.y.dim):
+        return NULL
+    return c.dy.v if c.work == NULL else c.work
 
 
 op = gpu_op_named(b"affine_transform")
-op.same = affine_same
+op.same = same_as_sum
 op.sums = affine_sums
 op.adds_to_first = True
 
@@ -360,25 +362,21 @@ cdef int vanilla_lstm_gates_backward(Gpu* gpu, const Call* c, uint32_t i) noexce
     return gpu.error
 
 
-cdef float* vanilla_lstm_gates_same(const Call* c, uint32_t i) noexcept nogil:
-    return c.work if i == 0 and c.x[0].dim.bd == c.y.dim.bd else NULL
-
-
 op = gpu_op(b"vanilla_lstm_gates", CU_CELLS, vanilla_lstm_gates_forward, vanilla_lstm_gates_backward)
 needs_module(op, CU_LINALG)
 op.begin_backward = vanilla_lstm_gates_begin_backward
-op.same = vanilla_lstm_gates_same
 op.step = SUMS
 op.sums = gates_sums
+op.same = same_as_sum
 op.saved = NULL
 op.assigns = True
 
 op = gpu_op(b"vanilla_lstm_gates_projected", CU_CELLS, vanilla_lstm_gates_forward, vanilla_lstm_gates_backward)
 needs_module(op, CU_LINALG)
 op.begin_backward = vanilla_lstm_gates_begin_backward
-op.same = vanilla_lstm_gates_same
 op.step = SUMS
 op.sums = gates_sums
+op.same = same_as_sum
 op.saved = NULL
 op.assigns = True
 
@@ -386,9 +384,9 @@ op.assigns = True
 op = gpu_op(b"vanilla_lstm_gates_noise", CU_CELLS, vanilla_lstm_gates_forward, vanilla_lstm_gates_backward)
 needs_module(op, CU_LINALG)
 op.begin_backward = vanilla_lstm_gates_begin_backward
-op.same = vanilla_lstm_gates_same
 op.step = 0
 op.sums = gates_sums
+op.same = same_as_sum
 op.saved = squares_saved
 op.assigns = True
 op.draws = True
