@@ -58,7 +58,7 @@ cdef void multiply_backward_b(void* on, const Tensor* a, const Tensor* dy, const
 # A sum b + W x + ...: its value, or only the products from argument `first` on; from its gradient, that of an argument
 # and the factors of it.
 cdef int affine_transform_dim(const Shapes* s, Dim* y) except -1
-cdef void set_sum(const Call* c) noexcept nogil
+cdef void affine_transform_forward(const Call* c) noexcept nogil
 cdef void add_products(const Call* c, uint32_t first) noexcept nogil
 cdef void backward_of_sum(const Call* c, const Tensor* dsum, uint32_t i) noexcept nogil
 cdef void factors_of_sum(const Call* c, const Tensor* dsum, uint32_t i, Factors* f) noexcept nogil

@@ -3,7 +3,9 @@
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
-from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of
+from dynet_cy.core.tensor cimport (
+    Call, Dim, Packed, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of,
+)
 from dynet_cy.graph.making cimport apply, apply2
 from dynet_cy.kernels.kernels cimport K, DY_UNARY_logistic, DY_UNARY_tanh
 from dynet_cy.kernels.product cimport ELEMENT_COST, gemm, in_ranges, product, product_plus, weight_gradient
@@ -125,42 +127,35 @@ cdef void add_to_bias_here(void* on, const Tensor* dy, const Tensor* db, bint ac
             K.bias_bwd(m * n if whole else m, 1 if whole else n, element(dy, k), element(db, k), accumulate)
 
 
-cdef Gates in_runs(const Gates* g) noexcept nogil:
-    """The same with one column, if its activation is the same everywhere."""
-    if g.first != g.rows and g.tanh != g.rows:
-        return g[0]
-    return Gates(g.rows * g.columns, g.first * g.columns, g.tanh * g.columns, 1)
+cdef size_t parts_of(const Gates* g, size_t* parts) noexcept nogil:
+    """The lengths of the parts of a column, logistic, tanh and logistic, and the number of all parts; with the same
+    function everywhere, all columns are one."""
+    cdef bint same = g.first == g.rows or g.tanh == g.rows
+    cdef size_t columns = g.columns if same else 1
+    parts[0], parts[1] = g.first * columns, g.tanh * columns
+    parts[2] = g.rows * columns - parts[0] - parts[1]
+    return 3 if same else 3 * g.columns
 
 
-cdef void activate_here(void* on, const Gates* gates, float* y) noexcept nogil:
-    cdef Gates g = in_runs(gates)
-    cdef size_t last = g.rows - g.first - g.tanh
-    for _ in range(g.columns):
-        K.unary_fwd[<int>DY_UNARY_logistic](g.first, y, 0, 0, y)
-        y += g.first
-        K.unary_fwd[<int>DY_UNARY_tanh](g.tanh, y, 0, 0, y)
-        y += g.tanh
-        K.unary_fwd[<int>DY_UNARY_logistic](last, y, 0, 0, y)
-        y += last
+cdef inline int function_of(size_t part) noexcept nogil:
+    return DY_UNARY_tanh if part % 3 == 1 else DY_UNARY_logistic
 
 
-cdef void activate_backward_here(void* on, const Gates* gates, const float* y, const float* dy,
+cdef void activate_here(void* on, const Gates* g, float* y) noexcept nogil:
+    cdef size_t[3] parts
+    cdef size_t i
+    for i in range(parts_of(g, parts)):
+        K.unary_fwd[function_of(i)](parts[i % 3], y, 0, 0, y)
+        y += parts[i % 3]
+
+
+cdef void activate_backward_here(void* on, const Gates* g, const float* y, const float* dy,
                                  float* dsums) noexcept nogil:
-    cdef Gates g = in_runs(gates)
-    cdef size_t last = g.rows - g.first - g.tanh
-    for _ in range(g.columns):
-        K.unary_bwd[<int>DY_UNARY_logistic](g.first, y, y, dy, 0, 0, dsums, 0)
-        y += g.first
-        dy += g.first
-        dsums += g.first
-        K.unary_bwd[<int>DY_UNARY_tanh](g.tanh, y, y, dy, 0, 0, dsums, 0)
-        y += g.tanh
-        dy += g.tanh
-        dsums += g.tanh
-        K.unary_bwd[<int>DY_UNARY_logistic](last, y, y, dy, 0, 0, dsums, 0)
-        y += last
-        dy += last
-        dsums += last
+    cdef size_t[3] parts
+    cdef size_t i, at = 0
+    for i in range(parts_of(g, parts)):
+        K.unary_bwd[function_of(i)](parts[i % 3], y + at, y + at, dy + at, 0, 0, dsums + at, 0)
+        at += parts[i % 3]
 
 
 here = Algebra(product_here, gradient_here, gemm_here, zero_here, begin_sum_here, add_to_bias_here, activate_here,
@@ -285,7 +280,7 @@ cdef int affine_transform_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef void set_sum(const Call* c) noexcept nogil:
+cdef void affine_transform_forward(const Call* c) noexcept nogil:
     add_products(c, 1 + 2 * algebra_of(c.on).begin_sum(c))
 
 
@@ -332,7 +327,8 @@ cdef void affine_transform_factors(const Call* c, uint32_t i, Factors* f) noexce
     factors_of_sum(c, &c.dy, i, f)
 
 
-AFFINE = product_op(b"affine_transform", b"b xs...", affine_transform_dim, set_sum, affine_transform_backward)
+AFFINE = product_op(b"affine_transform", b"b xs...", affine_transform_dim, affine_transform_forward,
+                    affine_transform_backward)
 AFFINE.unread = UNREAD_RESULT | UNREAD_FIRST
 AFFINE.over = UNREAD_EVEN
 results[AFFINE.id] = "scores"

@@ -18,8 +18,8 @@ from dynet_cy.kernels.product cimport ELEMENT_COST, in_ranges
 from dynet_cy.ops.elementwise cimport BINARY, UNARY
 from dynet_cy.ops.inputs cimport whole
 from dynet_cy.ops.linalg cimport (
-    AFFINE, Gates, affine_transform_dim, algebra_of, backward_of_sum, factors_of_sum, here, multiply,
-    multiply_backward_a, multiply_backward_b, product_op, set_sum,
+    AFFINE, Gates, affine_transform_dim, affine_transform_forward, algebra_of, backward_of_sum, factors_of_sum, here,
+    multiply, multiply_backward_a, multiply_backward_b, product_op,
 )
 from dynet_cy.ops.registry cimport (
     ASSIGNS, FLAT, LIST, SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_RESULT, Backward, Factors, Forward, Op, Shapes,
@@ -526,7 +526,7 @@ cdef Gates gates_of(const Call* c) noexcept nogil:
 
 cdef void gated_forward(const Call* c) noexcept nogil:
     cdef Gates g = gates_of(c)
-    set_sum(c)
+    affine_transform_forward(c)
     algebra_of(c.on).activate(c.on, &g, c.y.v)
 
 
