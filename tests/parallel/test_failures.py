@@ -29,6 +29,7 @@ def test_failing_worker(tmp_path, phase, way) -> None:
     last = result.err.splitlines()[-1]
     assert not [p for p in tmp_path.iterdir() if p.name != "tmp"], "part of a file is left"
     assert "done" not in result.out
+    assert "KeyboardInterrupt" not in result.err, "nobody has interrupted the others: they get SIGTERM"
     if way == "raise":
         assert result.code == 1
         assert "[rank 1] Traceback" in result.err
