@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
-from emulated_device import FLOATS, WORDS, Device, found, fused_tanh, needs_driver, run_job
+from emulated_device import FLOATS, WORDS, Device, found, fused_tanh, needs_driver, run_jobs
 
 pytestmark = needs_driver
 
@@ -212,13 +212,22 @@ JOBS = {
 }
 
 
+@pytest.fixture(scope="module")
+def errors() -> dict[str, str]:
+    return found(__file__, EMU_ACCESSES="0")
+
+
 @pytest.mark.parametrize("job", JOBS)
-def test_a_table(job: str) -> None:
-    error, expected = found(__file__, job, EMU_ACCESSES="0"), JOBS[job][3]
-    assert expected in error if expected else error == ""
+def test_a_table(errors: dict[str, str], job: str) -> None:
+    expected = JOBS[job][3]
+    assert expected in errors[job] if expected else errors[job] == ""
+
+
+def launched(name: str, device: Device) -> str:
+    family, kernel, parameters, _ = JOBS[name]
+    layers = 2 if kernel == "multiply_group" and "outside" not in name else 1
+    return device.launch(family, kernel, parameters(device), (1, 1, layers))
 
 
 if __name__ == "__main__":
-    family, kernel, parameters, _ = JOBS[sys.argv[1]]
-    layers = 2 if kernel == "multiply_group" and "outside" not in sys.argv[1] else 1
-    run_job(lambda device: device.launch(family, kernel, parameters(device), (1, 1, layers)))
+    run_jobs({name: partial(launched, name) for name in JOBS})
