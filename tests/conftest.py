@@ -30,6 +30,8 @@ starting.install()
 
 SEED = 20240607
 os.environ.setdefault("DYNET_CY_SEED", str(SEED))  # of programs that tests start
+# They start no threads of NumPy's OpenBLAS, which take a sixth of an import; this process has them, where it may.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 _AT_ONCE = 200  # tests whose reports garbage collections look at

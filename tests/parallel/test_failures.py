@@ -87,9 +87,9 @@ def test_checks(tmp_path) -> None:
 @pytest.mark.slow
 def test_a_worker_that_computes_for_ever(tmp_path) -> None:
     """A worker that computes gets ten times the timeout of an idle one."""
-    result = jobs.launch(tmp_path, "failing.py", "batch", "spin", options=["--timeout", "1"])
+    result = jobs.launch(tmp_path, "failing.py", "batch", "spin", options=["--timeout", "0.5"])
     assert result.code == 1
-    assert "rank 1 hangs: others have waited 10 s" in result.err
+    assert "rank 1 hangs: others have waited 5 s" in result.err
 
 
 @pytest.mark.slow
