@@ -13,9 +13,7 @@ def alone() -> dict[str, np.ndarray]:
     return training.results()
 
 
-@pytest.mark.parametrize(
-    ("communicator", "n"), [("shared", 2), pytest.param("shared", 4, marks=pytest.mark.slow), ("general", 2)]
-)
+@pytest.mark.parametrize(("communicator", "n"), [("shared", 4), ("general", 2)])
 def test_same_as_alone(alone, tmp_path, communicator, n) -> None:
     """All trainers and settings, over shared memory and as over any communicator."""
     result = jobs.launch(tmp_path, "training.py", tmp_path, communicator, n=n)
