@@ -219,6 +219,7 @@ def sanitize(session: nox.Session) -> None:
     launched = ("checks", "signals_to_the_launcher", "a_launcher_that_was_stopped", "nobody_reads_the_output", "nohup")
     # These take a minute.
     seldom = ["core/test_interrupts.py::test_what_other_threads_add_stays", "serving/test_fibers.py::test_usual_width"]
+    seldom += ["serving/test_fibers.py::test_endless_recursion_of_several_items_is_an_error"]
     seldom += [f"parallel/test_failures.py::test_{name}" for name in launched]
     tree = clone(session, session.name)
     session.chdir(tree)

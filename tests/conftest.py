@@ -17,6 +17,7 @@ import starting
 from cannot_run import pytest_leave_out_cases, pytest_pycollect_makeitem  # noqa: F401 - hooks
 from devices import device, on_device, on_each_device, on_the_cpu_again  # noqa: F401 - fixtures
 from limiting import pytest_configure, pytest_runtest_protocol, pytest_unconfigure  # noqa: F401 - hooks
+from own_process import SANITIZED
 from quick import pytest_ignore_collect  # noqa: F401 - a hook
 
 import dynet_cy as dy
@@ -30,6 +31,10 @@ starting.install()
 
 SEED = 20240607
 os.environ.setdefault("DYNET_CY_SEED", str(SEED))  # of programs that tests start
+# They start no threads of NumPy's OpenBLAS, which take a sixth of an import; this process has them, where it may. Under
+# the thread sanitizer they do: with the first thread it starts one of its own (noxfile.py).
+if not SANITIZED:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 _AT_ONCE = 200  # tests whose reports garbage collections look at

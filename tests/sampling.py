@@ -1,4 +1,4 @@
-"""A part of the cases of long tests: with DYNET_CY_ONE_IN=N, one case in N of each test that has more than a hundred.
+"""A part of the cases of long tests: with DYNET_CY_ONE_IN=N, one case in N of each test that has more than 200 / N.
 
 Tests of a file that have the same cases, as the properties of each row of a table of ops, run different ones: of N such
 tests, one runs a case. CI takes a part where it is slow, and all where it is fast.
@@ -26,7 +26,7 @@ def part_of(tests: list[str], n: int) -> set[str]:
     return {
         name
         for name, function in zip(tests, functions)
-        if cases[function] <= 100 or (zlib.crc32(name.partition("[")[2].encode()) + number[function]) % n == 0
+        if cases[function] <= 200 // n or (zlib.crc32(name.partition("[")[2].encode()) + number[function]) % n == 0
     }
 
 

@@ -1,36 +1,35 @@
 """What used to train nothing, or the wrong thing, without a word: errors, and warnings where a program may mean it.
 
-Warnings come once in a process, so each is requested in a process of its own.
+Warnings come once in a process, so each is requested in a process of its own (own_process.run_each).
 """
 
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from own_process import run_each
 
 import dynet_cy as dy
 
-BEGIN = "import numpy as np\nimport dynet_cy as dy\nmodel = dy.ParameterCollection()\nx = dy.inputVector([1, 2, 3])\n"
+IMPORT = "import numpy as np\nimport dynet_cy as dy\n"
+BEGIN = "model = dy.ParameterCollection()\nx = dy.inputVector([1, 2, 3])\n"
 DYNET = "import dynet_cy.compat\ndynet_cy.compat.install()\nimport dynet\n"
 TRAIN = "w = model.add_parameters(3)\ntrainer = dy.AdamTrainer(model)\n"
 
 
-def warnings_of(program: str, begin: str = BEGIN) -> list[str]:
-    done = subprocess.run([sys.executable, "-c", begin + program], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return [line for line in done.stderr.splitlines() if "Warning" in line]
-
-
-def one_after_the_other(programs: Iterable[str]) -> str:
-    """A program that runs programs, which may not see each other's names and graphs."""
-    return f"for program in {list(programs)!r}:\n    dy.renew_cg()\n    exec({BEGIN!r} + program, {{}})"
+def warnings_of(folder: Path, programs: Iterable[str], begin: str = IMPORT) -> list[list[str]]:
+    """What each program warns of."""
+    found = []
+    for done in run_each(folder, begin, [BEGIN + program for program in programs]):
+        assert done.returncode == 0, done.stderr
+        found.append([line for line in done.stderr.splitlines() if "Warning" in line])
+    return found
 
 
 SILENT = {
@@ -75,16 +74,15 @@ SILENT = {
 }
 
 
-@pytest.mark.parametrize("name", SILENT)
-def test_one_warning(name: str) -> None:
-    program, says = SILENT[name]
-    found = warnings_of(program)
-    assert len(found) == 1
-    assert says in found[0]
+def test_one_warning(tmp_path: Path) -> None:
+    found = warnings_of(tmp_path, [program for program, _ in SILENT.values()])
+    for (name, (_, says)), lines in zip(SILENT.items(), found):
+        assert len(lines) == 1, name
+        assert says in lines[0], name
 
 
-def test_programs_of_dynet_are_left_alone() -> None:
-    assert not warnings_of(one_after_the_other(program for program, _ in SILENT.values()), DYNET + BEGIN)
+def test_programs_of_dynet_are_left_alone(tmp_path: Path) -> None:
+    assert not any(warnings_of(tmp_path, [program for program, _ in SILENT.values()], DYNET + IMPORT))
 
 
 RIGHT = {
@@ -108,11 +106,19 @@ RIGHT = {
 }
 
 
-def test_no_warning() -> None:
-    assert not warnings_of(one_after_the_other(RIGHT.values()))
+def test_no_warning(tmp_path: Path) -> None:
+    assert not any(warnings_of(tmp_path, RIGHT.values()))
 
 
-@pytest.mark.parametrize("rate", [math.nan, math.inf, -0.1])
+RATES = (math.nan, math.inf, -0.1)
+
+
+def test_learning_rates_of_programs_of_dynet(tmp_path: Path) -> None:
+    programs = [f"dy.SimpleSGDTrainer(model, float('{rate}'))" for rate in RATES]
+    assert not any(warnings_of(tmp_path, programs, DYNET + IMPORT))
+
+
+@pytest.mark.parametrize("rate", RATES)
 def test_learning_rates(rate: float) -> None:
     model = dy.ParameterCollection()
     says = "learning_rate must be a finite number of at least 0, not"
@@ -128,7 +134,6 @@ def test_learning_rates(rate: float) -> None:
     with pytest.raises(ValueError, match=says):
         trainer.restart(rate)
     assert trainer.learning_rate == 0.001
-    assert not warnings_of(f"dy.SimpleSGDTrainer(model, float('{rate}'))", DYNET + BEGIN)
 
 
 def test_output_before_the_first_input() -> None:

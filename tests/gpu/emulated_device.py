@@ -1,18 +1,20 @@
 """The emulated driver in a process of its own, without the package, for tests of what it checks.
 
-A file of tests has a dict `JOBS` of jobs and calls `run_job` as a program: `python FILE JOB` prints the error that a
-launch ends with, or nothing. Errors of a device stay, so each job has its process.
+A file of tests has a dict of jobs and calls `run_jobs` as a program: `python FILE [JOB...]` prints the errors that
+launches end with. Errors of a device stay, so each job has its process, which is forked from that program.
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,15 +77,18 @@ class Device:
         return function
 
     def module(self, source: str) -> ctypes.c_void_p:
+        """What a job before has compiled is there."""
         path = ROOT / "cuda" / f"{source}.cu"
         if "\n" in source:
-            path = self.folder / "given.cu"
+            path = self.folder / f"given{zlib.crc32(source.encode())}.cu"
             path.write_text(source)
-        command = [sys.executable, self.env["DYNET_CY_NVCC"], "--cubin", f"-I{ROOT / 'include'}", f"-I{ROOT / 'cuda'}"]
-        subprocess.run([*command, str(path)], check=True, cwd=self.folder, env={**os.environ, **self.env})
+        made = self.folder / f"{path.stem}.cubin"
+        if not made.exists():
+            include = [f"-I{ROOT / 'include'}", f"-I{ROOT / 'cuda'}"]
+            command = [sys.executable, self.env["DYNET_CY_NVCC"], "--cubin", *include, str(path)]
+            subprocess.run(command, check=True, cwd=self.folder, env={**os.environ, **self.env})
         module = ctypes.c_void_p()
-        made = str(self.folder / f"{path.stem}.cubin").encode()
-        assert self.cuda.cuModuleLoad(ctypes.byref(module), made) == 0
+        assert self.cuda.cuModuleLoad(ctypes.byref(module), str(made).encode()) == 0
         return module
 
     def launch(
@@ -111,16 +116,28 @@ def fused_tanh() -> str:
     return str(module.source_of([module.FusedNode("unary", "tanh", (None,))], [0]))
 
 
-def found(file: str, job: str, **variables: str) -> str:
-    """What a job of a file finds, with these environment variables of the emulation and no others."""
+def found(file: str, *jobs: str, **variables: str) -> dict[str, str]:
+    """What these jobs of a file find, or all, with these environment variables of the emulation and no others."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("EMU_")}
     done = subprocess.run(
-        [sys.executable, file, job], capture_output=True, text=True, check=True, env={**inherited, **variables}
+        [sys.executable, file, *jobs], stdout=subprocess.PIPE, text=True, check=True, env={**inherited, **variables}
     )
-    return done.stdout.strip()
+    return json.loads(done.stdout)
 
 
-def run_job(job: Callable[[Device], str]) -> None:
-    """Run a job, as the program of its process."""
+def run_jobs(jobs: dict[str, Callable[[Device], str]]) -> None:
+    """Run the jobs that are named, or all, as a program; a job that ends its process has found that."""
+    errors = {}
     with tempfile.TemporaryDirectory() as folder:
-        print(job(Device(Path(folder))))
+        for name in sys.argv[1:] or jobs:
+            text = Path(folder) / "error"
+            text.write_text("it has ended its process")
+            child = os.fork()
+            if not child:
+                try:
+                    text.write_text(jobs[name](Device(Path(folder))))
+                finally:
+                    os._exit(0)
+            os.waitpid(child, 0)
+            errors[name] = text.read_text().strip()
+    print(json.dumps(errors))

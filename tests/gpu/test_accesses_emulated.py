@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import struct
-import sys
 
 import numpy as np
 import pytest
-from emulated_device import FLOATS, WORDS, Device, found, fused_tanh, needs_driver, run_job
+from emulated_device import FLOATS, WORDS, Device, found, fused_tanh, needs_driver, run_jobs
 
 pytestmark = needs_driver
 
@@ -152,16 +151,21 @@ JOBS = {
 }
 
 
+@pytest.fixture(scope="module")
+def errors() -> dict[str, str]:
+    return found(__file__, EMU_ACCESSES="1")
+
+
 @pytest.mark.parametrize("job", JOBS)
-def test_accesses(job: str) -> None:
-    error, expected = found(__file__, job, EMU_ACCESSES="1"), JOBS[job][1]
-    assert expected in error if expected else error == ""
+def test_accesses(errors: dict[str, str], job: str) -> None:
+    expected = JOBS[job][1]
+    assert expected in errors[job] if expected else errors[job] == ""
 
 
 def test_accesses_are_checked_if_asked_for() -> None:
-    assert found(__file__, "shifted", EMU_STRICT="1") == ""
-    assert NO_ORDER in found(__file__, "shifted", EMU_STRICT="1", EMU_ACCESSES="1")
+    assert found(__file__, "shifted", EMU_STRICT="1") == {"shifted": ""}
+    assert NO_ORDER in found(__file__, "shifted", EMU_STRICT="1", EMU_ACCESSES="1")["shifted"]
 
 
 if __name__ == "__main__":
-    run_job(JOBS[sys.argv[1]][0])
+    run_jobs({name: job for name, (job, _) in JOBS.items()})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
-from emulated_device import FLOATS, WORDS, Device, found, fused_tanh, needs_driver, run_job
+from emulated_device import FLOATS, WORDS, Device, found, fused_tanh, needs_driver, run_jobs
 
 pytestmark = needs_driver
 
@@ -44,7 +46,7 @@ def cells(d: Device, *rows: tuple[int, int, int, int, int]) -> list[bytes]:
     return [np.uint64(4 * len(rows)).tobytes(), np.uint64(4).tobytes(), table.tobytes().ljust(8 * WORDS, b"\0")]
 
 
-def steps(d: Device, a: int, b: int, n: int, *rows: tuple[int, int, int, int, int]) -> list[bytes]:
+def steps(d: Device, *rows: tuple[int, int, int, int, int], a: int = 300, b: int = 400, n: int = 1) -> list[bytes]:
     """Parameters of such cells with a product of matrices of 16 x 2 and 2 x n numbers, for the first n of them."""
     product = np.zeros(1, STEP)
     product["a"], product["b"] = d.at(a), d.at(b)
@@ -88,137 +90,99 @@ def gathered(d: Device, *rows: tuple[int, int, int]) -> list[bytes]:
 
 
 OUTSIDE = FLOATS - 2  # with more than two numbers
-# A job: the family, the kernel, its parameters, and what the error says.
-JOBS = {
-    "moves": ("base", "move_few", lambda d: moves(d, (0, 100, 9, 0, 0), (0, 120, 9, 3, 0), (40, 120, 9, 0, 1)), ""),
-    "moves_from_outside": (
-        "base",
-        "move_few",
-        lambda d: moves(d, (OUTSIDE, 100, 9, 0, 0)),
-        "line 0 of its table reads",
-    ),
-    "moves_to_outside": ("base", "move_few", lambda d: moves(d, (0, OUTSIDE, 9, 0, 0)), "line 0 of its table writes"),
-    "moves_to_one_place": (
-        "base",
-        "move_few",
-        lambda d: moves(d, (0, 100, 9, 0, 0), (50, 108, 9, 0, 0)),
-        "write to the same memory",
-    ),
-    "moves_of_moved": (
-        "base",
-        "move_few",
-        lambda d: moves(d, (0, 100, 9, 0, 0), (104, 200, 9, 0, 0)),
-        "line 1 of its table reads what line 0 writes",
-    ),
-    "moves_elsewhere": ("base", "move_few", lambda d: moves(d, (0, 100, 9, 2, 0), (0, 120, 9, 0, 1)), "no memory"),
+Job = tuple[str, str, Callable[[Device], list[bytes]], str]
+
+
+def jobs(
+    family: str, kernel: str, made: Callable[..., list[bytes]], cases: dict[str, tuple[Any, ...]]
+) -> dict[str, Job]:
+    """Jobs by name: the family, the kernel, its parameters, and what the error says.
+
+    Args:
+        made: makes the parameters of the rows of a table.
+        cases: by name, the rows, what the error says, and what else `made` takes.
+    """
+    return {
+        name: (family, kernel, partial(lambda d, rows, more: made(d, *rows, **more), rows=rows, more=dict(more)), error)
+        for name, (rows, error, *more) in cases.items()
+    }
+
+
+CELL_OF_STEP = (0, 200, 64, 80, 90)
+JOBS: dict[str, Job] = {
+    **jobs("base", "move_few", moves, {
+        "moves": ([(0, 100, 9, 0, 0), (0, 120, 9, 3, 0), (40, 120, 9, 0, 1)], ""),
+        "moves_from_outside": ([(OUTSIDE, 100, 9, 0, 0)], "line 0 of its table reads"),
+        "moves_to_outside": ([(0, OUTSIDE, 9, 0, 0)], "line 0 of its table writes"),
+        "moves_to_one_place": ([(0, 100, 9, 0, 0), (50, 108, 9, 0, 0)], "write to the same memory"),
+        "moves_of_moved": ([(0, 100, 9, 0, 0), (104, 200, 9, 0, 0)], "line 1 of its table reads what line 0 writes"),
+        "moves_elsewhere": ([(0, 100, 9, 2, 0), (0, 120, 9, 0, 1)], "no memory"),
+    }),
     "moves_without_table": (
-        "base",
-        "move_floats",
-        lambda d: [np.uint64(8).tobytes(), np.uint32(3).tobytes()],
+        "base", "move_floats", lambda d: [np.uint64(8).tobytes(), np.uint32(3).tobytes()],
         "its table is not in device memory",
     ),
-    "cells": ("cells", "few_lstm_cells_forward", lambda d: cells(d, (0, 200, 64, 80, 90), (16, 200, 64, 84, 94)), ""),
-    "cells_outside": (
-        "cells",
-        "few_lstm_cells_forward",
-        lambda d: cells(d, (0, 200, OUTSIDE, 80, 90)),
-        "line 0 of its table reads 4 floats",
-    ),
-    "cells_in_turn": (
-        "cells",
-        "few_lstm_cells_forward",
-        lambda d: cells(d, (0, 200, 64, 80, 90), (16, 200, 80, 84, 94)),
-        "line 1 of its table reads what line 0 writes",
-    ),
-    "fused": (FUSED, "few_fused", lambda d: fused(d, (20, 40, 60), (24, 44, 60)), ""),
-    "fused_outside": (
-        FUSED,
-        "few_fused",
-        lambda d: fused(d, (20, OUTSIDE, 60)),
-        "line 0 of its table writes 4 floats",
-    ),
-    "fused_values_outside": (
-        FUSED,
-        "few_fused",
-        lambda d: fused(d, (20, 40, 60), values=OUTSIDE),
-        "line 0 of its table reads 4 floats",
-    ),
-    "fused_to_one_place": (
-        FUSED,
-        "few_fused",
-        lambda d: fused(d, (20, 40, 60), (24, 42, 64)),
-        "lines 0 and 1 of its table write to the same memory",
-    ),
-    "fused_in_turn": (
-        FUSED,
-        "few_fused",
-        lambda d: fused(d, (20, 40, 60), (40, 48, 64)),
-        "line 1 of its table reads what line 0 writes",
-    ),
+    **jobs("cells", "few_lstm_cells_forward", cells, {
+        "cells": ([(0, 200, 64, 80, 90), (16, 200, 64, 84, 94)], ""),
+        "cells_outside": ([(0, 200, OUTSIDE, 80, 90)], "line 0 of its table reads 4 floats"),
+        "cells_in_turn": (
+            [(0, 200, 64, 80, 90), (16, 200, 80, 84, 94)], "line 1 of its table reads what line 0 writes"
+        ),
+    }),
+    **jobs(FUSED, "few_fused", fused, {
+        "fused": ([(20, 40, 60), (24, 44, 60)], ""),
+        "fused_outside": ([(20, OUTSIDE, 60)], "line 0 of its table writes 4 floats"),
+        "fused_values_outside": ([(20, 40, 60)], "line 0 of its table reads 4 floats", ("values", OUTSIDE)),
+        "fused_to_one_place": (
+            [(20, 40, 60), (24, 42, 64)], "lines 0 and 1 of its table write to the same memory"
+        ),
+        "fused_in_turn": ([(20, 40, 60), (40, 48, 64)], "line 1 of its table reads what line 0 writes"),
+    }),
     "fused_without_table": (
-        FUSED,
-        "fused",
-        lambda d: [np.uint64(4).tobytes(), np.uint64(4).tobytes(), np.uint64(8).tobytes()],
-        "its table is not in device memory",
+        FUSED, "fused", lambda d: [np.uint64(x).tobytes() for x in (4, 4, 8)], "its table is not in device memory"
     ),
-    "steps": ("steps", "few_lstm_steps_forward", lambda d: steps(d, 300, 400, 1, (0, 200, 64, 80, 90)), ""),
-    "steps_outside": (
-        "steps",
-        "few_lstm_steps_forward",
-        lambda d: steps(d, FLOATS - 30, 400, 1, (0, 200, 64, 80, 90)),
-        "reads 32 floats",
-    ),
-    "steps_of_what_they_write": (
-        "steps",
-        "few_lstm_steps_forward",
-        lambda d: steps(d, 300, 91, 1, (0, 200, 64, 80, 90)),
-        "line 1 of its table reads what line 0 writes",
-    ),
-    "steps_of_too_few_cells": (
-        "steps",
-        "few_lstm_steps_forward",
-        lambda d: steps(d, 300, 400, 2, (0, 200, 64, 80, 90)),
-        "no memory",
-    ),
-    "products": ("groups", "multiply_group", lambda d: products(d, (0, 10, 20), (0, 30, 40)), ""),
-    "products_outside": ("groups", "multiply_group", lambda d: products(d, (0, 10, OUTSIDE)), "writes 4 floats"),
-    "products_in_turn": (
-        "groups",
-        "multiply_group",
-        lambda d: products(d, (0, 10, 20), (20, 30, 40)),
-        "line 1 of its table reads what line 0 writes",
-    ),
-    "updates": ("optim", "optim_sgd", lambda d: update(d, (0, 100), (112, 144)), ""),
-    "updates_outside": (
-        "optim",
-        "optim_sgd",
-        lambda d: update(d, (0, 100), (112, 145)),
-        "line 1 of its table writes 145",
-    ),
-    "updates_of_one_place": ("optim", "optim_sgd", lambda d: update(d, (0, 100), (96, 100)), "lines 0 and 1"),
-    "gathered": ("optim", "gather_ranges", lambda d: gathered(d, (0, 100, 0), (90, 100, 100)), ""),
-    "gathered_from_outside": (
-        "optim",
-        "gather_ranges",
-        lambda d: gathered(d, (OUTSIDE, 3, 0)),
-        "line 0 of its table reads 3",
-    ),
-    "gathered_to_one_place": (
-        "optim",
-        "gather_ranges",
-        lambda d: gathered(d, (0, 100, 0), (200, 100, 99)),
-        "lines 0 and 1 of its table write to the same memory",
-    ),
-}
+    **jobs("steps", "few_lstm_steps_forward", steps, {
+        "steps": ([CELL_OF_STEP], ""),
+        "steps_outside": ([CELL_OF_STEP], "reads 32 floats", ("a", FLOATS - 30)),
+        "steps_of_what_they_write": ([CELL_OF_STEP], "line 1 of its table reads what line 0 writes", ("b", 91)),
+        "steps_of_too_few_cells": ([CELL_OF_STEP], "no memory", ("n", 2)),
+    }),
+    **jobs("groups", "multiply_group", products, {
+        "products": ([(0, 10, 20), (0, 30, 40)], ""),
+        "products_outside": ([(0, 10, OUTSIDE)], "writes 4 floats"),
+        "products_in_turn": ([(0, 10, 20), (20, 30, 40)], "line 1 of its table reads what line 0 writes"),
+    }),
+    **jobs("optim", "optim_sgd", update, {
+        "updates": ([(0, 100), (112, 144)], ""),
+        "updates_outside": ([(0, 100), (112, 145)], "line 1 of its table writes 145"),
+        "updates_of_one_place": ([(0, 100), (96, 100)], "lines 0 and 1"),
+    }),
+    **jobs("optim", "gather_ranges", gathered, {
+        "gathered": ([(0, 100, 0), (90, 100, 100)], ""),
+        "gathered_from_outside": ([(OUTSIDE, 3, 0)], "line 0 of its table reads 3"),
+        "gathered_to_one_place": (
+            [(0, 100, 0), (200, 100, 99)], "lines 0 and 1 of its table write to the same memory"
+        ),
+    }),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def errors() -> dict[str, str]:
+    return found(__file__, EMU_ACCESSES="0")
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_a_table(job: str) -> None:
-    error, expected = found(__file__, job, EMU_ACCESSES="0"), JOBS[job][3]
-    assert expected in error if expected else error == ""
+def test_a_table(errors: dict[str, str], job: str) -> None:
+    expected = JOBS[job][3]
+    assert expected in errors[job] if expected else errors[job] == ""
+
+
+def launched(name: str, device: Device) -> str:
+    family, kernel, parameters, _ = JOBS[name]
+    layers = 2 if kernel == "multiply_group" and "outside" not in name else 1
+    return device.launch(family, kernel, parameters(device), (1, 1, layers))
 
 
 if __name__ == "__main__":
-    family, kernel, parameters, _ = JOBS[sys.argv[1]]
-    layers = 2 if kernel == "multiply_group" and "outside" not in sys.argv[1] else 1
-    run_job(lambda device: device.launch(family, kernel, parameters(device), (1, 1, layers)))
+    run_jobs({name: partial(launched, name) for name in JOBS})

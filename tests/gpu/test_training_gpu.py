@@ -403,7 +403,8 @@ def test_dropping_does_not_wait(on) -> None:
 
 
 def test_learning_rates_of_updates_that_may_be_dropped(on) -> None:
-    """The device chooses rate and decay by the number of dropped updates that the host did not know of."""
+    """The device chooses rate and decay by the number of dropped updates that the host did not know of, the last rate
+    for more of them than there are rates."""
     on(1)
     model = dy.ParameterCollection()
     p = model.add_parameters(4, init=0.0)
@@ -413,19 +414,19 @@ def test_learning_rates_of_updates_that_may_be_dropped(on) -> None:
     group = {"h": constants, **dict.fromkeys(("decoupled", "decay", "threshold", "own_norm", "squares"), 0)}
     group.update(dict.fromkeys(("learning_rate", "own_rate", "weight_decay", "own_decay", "collected"), 0))
     moved = []
-    for k, x in enumerate([1, np.nan, 1, np.inf, np.nan, 1]):
+    for k, x in enumerate([1, np.nan, 1, np.inf, np.nan, 1, 1]):
         dy.renew_cg()
         dy.sum_elems(p * float(x)).backward()
         before = p.as_array()[0]
         assert clipping.coming() == sum(moved[i] == 0 for i in range(k))
-        rates = list(zip([0.5, 0.25, 0.125, 2.0], [1.0] * 4, [0.0, 0.5, 0.75, 0.25]))
+        rates = list(zip([0.5, 0.25, 0.125, 2.0], [1.0] * 4, [0.0, 0.5, 0.75, 0.25]))[: 3 if k == 6 else 4]
         plan = Plan([p, decayed], [])
         plan.set([2, 1], [0, 0], [group], True)  # the rule changes p; decayed keeps its gradient
         update.update(plan, clipping, [rates])
         moved.append(float(before - p.as_array()[0]))
         p.set_value(np.zeros(4))
-    assert moved == [0.5, 0, 0.25, 0, 0, 2.0]
-    assert decayed.as_array()[0] == 0.5 * 0.75
+    assert moved == [0.5, 0, 0.25, 0, 0, 2.0, 0.125]
+    assert decayed.as_array()[0] == 0.5 * 0.75 * 0.25
     assert clipping.dropped() == 3
     assert clipping.coming() == clipping.dropped() == 0
 

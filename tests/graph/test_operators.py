@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import operator
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from integers import Integers
+from own_process import run_each
 
 import dynet_cy as dy
 from dynet_cy.ops.registry import DimensionError
@@ -99,11 +98,8 @@ def test_values_for_numpy_and_float(graph) -> None:
         dy.scalarInput(vector(1))
 
 
+BEGIN = "import warnings\nimport numpy as np\nimport dynet_cy as dy"
 TRAPS = """
-import warnings
-import numpy as np
-import dynet_cy as dy
-
 e = dy.scalarInput(0)
 same = e
 with warnings.catch_warnings(record=True) as said:
@@ -127,9 +123,9 @@ for x in said:
 
 def test_traps_are_told_once(tmp_path) -> None:
     """Truth values and comparisons with numbers work as in DyNet, and warn once."""
-    result = subprocess.run([sys.executable, "-c", TRAPS], capture_output=True, text=True, check=True, cwd=tmp_path)
+    (result,) = run_each(tmp_path, BEGIN, [TRAPS])
     lines = result.stdout.splitlines()
-    assert len(lines) == 2, result.stdout
+    assert len(lines) == 2, result.stdout + result.stderr
     assert lines[0].startswith("RuntimeWarning an Expression is always true, whatever its value; write `if e.value():`")
     assert lines[1].startswith("RuntimeWarning an Expression never equals a number; write `e.value() == x`")
 
@@ -146,12 +142,10 @@ ASKS = [
 ]
 
 
-@pytest.mark.parametrize("program", ASKS + ["e == 0", "0 == e", "e != 0"])
-def test_what_a_program_itself_asks_is_a_trap(program: str, tmp_path) -> None:
-    text = f"import dynet_cy as dy\ndef f(e):\n    {program}\nf(dy.scalarInput(0))"
-    command = [sys.executable, "-W", "error", "-c", text]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert "RuntimeWarning: an Expression " in result.stderr
+def test_what_a_program_itself_asks_is_a_trap(tmp_path) -> None:
+    programs = [f"def f(e):\n    {asks}\nf(dy.scalarInput(0))" for asks in [*ASKS, "e == 0", "0 == e", "e != 0"]]
+    for result in run_each(tmp_path, BEGIN, programs, "-W", "error"):
+        assert "RuntimeWarning: an Expression " in result.stderr, result.args
 
 
 def test_numbers_of_one_element() -> None:
@@ -196,9 +190,6 @@ dy.inputTensor(np.asarray(a)), dy.inputTensor(np.asarray(b)), dy.esum([a, b]), d
 dy.sum_elems(a + b).backward(); np.array([a, b])
 """
 ARRAYS = """
-import warnings
-import numpy as np
-import dynet_cy as dy
 pc = dy.ParameterCollection()
 E = pc.add_lookup_parameters((3, 2), init=np.arange(6).reshape(3, 2))
 a, b, x, k = E[1], dy.tanh(E[2] + 1), dy.inputVector([1, 2]), dy.const_parameter(pc.add_parameters(2))
@@ -215,14 +206,16 @@ print(*[x.message for x in said], sep="\\n")
 """
 
 
-@pytest.mark.parametrize("program", [*JOINS, READS])
-def test_an_array_of_expressions_is_a_trap(program: str, tmp_path) -> None:
-    text = f"PROGRAM = {program!r}\n{ARRAYS}"
-    result = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, cwd=tmp_path)
+def test_an_array_of_expressions_is_a_trap(tmp_path) -> None:
     expected = "an array of expressions holds their values, and nothing is trained through it; write `dy.esum(list)`"
-    said = result.stdout.split()
-    assert (expected.split() == said[: len(expected.split())]) if program in JOINS else not said
-    assert result.stdout.count("an array") == (program in JOINS)
+    programs = [*JOINS, READS]
+    for program, result in zip(
+        programs, run_each(tmp_path, BEGIN, [f"PROGRAM = {program!r}\n{ARRAYS}" for program in programs])
+    ):
+        assert result.returncode == 0, result.stderr
+        said = result.stdout.split()
+        assert (expected.split() == said[: len(expected.split())]) if program in JOINS else not said, program
+        assert result.stdout.count("an array") == (program in JOINS)
 
 
 @pytest.mark.parametrize(

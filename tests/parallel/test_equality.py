@@ -13,9 +13,8 @@ def alone() -> dict[str, np.ndarray]:
     return training.results()
 
 
-@pytest.mark.parametrize("communicator", ["shared", "general"])
-@pytest.mark.parametrize("n", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_same_as_alone(alone, tmp_path, n, communicator) -> None:
+@pytest.mark.parametrize(("communicator", "n"), [("shared", 4), ("general", 2)])
+def test_same_as_alone(alone, tmp_path, communicator, n) -> None:
     """All trainers and settings, over shared memory and as over any communicator."""
     result = jobs.launch(tmp_path, "training.py", tmp_path, communicator, n=n)
     assert result.code == 0, result.err

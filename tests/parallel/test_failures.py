@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /
 # When rank 1 fails, and how: each way in several phases, each phase in several ways.
 QUICK = [("start", "kill"), ("batch", "raise"), ("exchange", "kill"), ("saving", "kill"), ("batch", "hang")]
 QUICK += [("exchange", "exit"), ("saving", "raise")]
-SLOW = [("start", "exit"), ("batch", "kill"), ("exchange", "hang"), ("exchange", "stop"), ("saving", "stop")]
+SLOW = [("exchange", "hang"), ("saving", "stop")]
 
 
 def slowly(*values: object) -> object:
@@ -29,6 +29,7 @@ def test_failing_worker(tmp_path, phase, way) -> None:
     last = result.err.splitlines()[-1]
     assert not [p for p in tmp_path.iterdir() if p.name != "tmp"], "part of a file is left"
     assert "done" not in result.out
+    assert "KeyboardInterrupt" not in result.err, "nobody has interrupted the others: they get SIGTERM"
     if way == "raise":
         assert result.code == 1
         assert "[rank 1] Traceback" in result.err
@@ -86,9 +87,9 @@ def test_checks(tmp_path) -> None:
 @pytest.mark.slow
 def test_a_worker_that_computes_for_ever(tmp_path) -> None:
     """A worker that computes gets ten times the timeout of an idle one."""
-    result = jobs.launch(tmp_path, "failing.py", "batch", "spin", options=["--timeout", "1"])
+    result = jobs.launch(tmp_path, "failing.py", "batch", "spin", options=["--timeout", "0.5"])
     assert result.code == 1
-    assert "rank 1 hangs: others have waited 10 s" in result.err
+    assert "rank 1 hangs: others have waited 5 s" in result.err
 
 
 @pytest.mark.slow

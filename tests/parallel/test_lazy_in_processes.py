@@ -13,10 +13,7 @@ from parallel.lazy_reference import check
 from parallel.programs import lazy
 
 
-@pytest.mark.parametrize(
-    ("n", "kind"),
-    [(2, "SharedReducer"), (2, "AllreduceReducer"), pytest.param(3, "SharedReducer", marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize(("n", "kind"), [(2, "AllreduceReducer"), (3, "SharedReducer")])
 def test_cases(tmp_path: Path, n: int, kind: str) -> None:
     general = ["--general"] if kind == "AllreduceReducer" else []
     result = jobs.launch(tmp_path, "lazy.py", tmp_path, *general, n=n, timeout=600)

@@ -74,9 +74,8 @@ FAULTS = ["0:2:1:kill", "1:8:0:kill", "2:19:1:raise"]
     ("n", "faults", "options"),
     [
         (1, ["0:9:0:kill", "1:30:0:raise"], []),
-        (2, FAULTS, []),
         pytest.param(2, FAULTS, MPI, marks=needs_mpi),
-        pytest.param(3, ["0:6:2:kill", "1:6:1:9", "2:11:0:save"], [], marks=pytest.mark.slow),
+        (3, ["0:6:2:kill", "1:6:1:9", "2:11:0:save"], []),
         pytest.param(3, ["0:6:2:kill", "1:6:1:9", "2:11:0:save"], MPI, marks=[pytest.mark.slow, needs_mpi]),
     ],
 )

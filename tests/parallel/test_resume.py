@@ -61,8 +61,8 @@ def test_one_process_goes_on_to_the_last_bit(tmp_path: Path, saves: int) -> None
     assert os.listdir(tmp_path) == ["checkpoint"]
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
-def test_new_processes_go_on_to_the_last_bit(tmp_path: Path, n: int) -> None:
+def test_new_processes_go_on_to_the_last_bit(tmp_path: Path) -> None:
+    n = 3
     for what in ("whole", "rest"):
         done = launch(tmp_path, "resuming.py", tmp_path, what, 4, n=n)
         assert done.code == 0, done.err
@@ -71,7 +71,7 @@ def test_new_processes_go_on_to_the_last_bit(tmp_path: Path, n: int) -> None:
         assert_equal(numbers(tmp_path, "rest", rank), numbers(tmp_path, "whole", rank))
     first, second = (numbers(tmp_path, "whole", rank) for rank in (0, n - 1))
     np.testing.assert_array_equal(first["0 /U"], second["0 /U"])
-    assert n == 1 or first["noise"].tolist() != second["noise"].tolist()
+    assert first["noise"].tolist() != second["noise"].tolist()
 
 
 def test_another_number_of_processes(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ class Meant:
         kinds: regular expression for the kinds of differences.
         line: regular expression for the line.
         says: regular expression for DyNet's error.
-        shapes: regular expression for the shapes of its expressions.
         ours: regular expression for our error.
         also: a further condition.
     """
@@ -27,7 +26,6 @@ class Meant:
     kinds: str
     line: str
     says: str = ""
-    shapes: str = ""
     ours: str = ""
     also: Callable[[Difference], bool] = lambda d: True
 
@@ -36,7 +34,6 @@ class Meant:
             re.fullmatch(self.kinds, d.kind)
             and re.search(self.line, d.line)
             and re.search(self.says, str(d.theirs))
-            and re.search(self.shapes, d.shapes)
             and re.search(self.ours, str(d.ours))
             and self.also(d)
         )
@@ -94,27 +91,16 @@ def broadcast_axes(a: Entry, b: Entry) -> int:
 WRONG = [
     Wrong("`average`", r"dy\.average\(", lambda entries: len({e.batch for e in entries}) > 1),
     Wrong("`concatenate` along the fifth axis", r"dy\.concatenate\(.*(, |d=)4\)"),
-    Wrong("`logsumexp_dim`", r"logsumexp_dim\(\w+, (d=)?1\)", lambda entries: entries[0].axis(0) > entries[0].axis(1)),
-    Wrong(
-        "`cdiv`",
-        r"^dy\.cdiv\(|^\w+ / \(",
-        lambda entries: len(entries) > 1 and len(entries[0].shape) < len(entries[1].shape),
-    ),
     Wrong(
         "broadcasting along five axes and more",
-        r"^\w+ [-+] \w+$|^dy\.(cmult|cdiv)\(|^\w+ / \(",
+        r"^\w+ [-+] \w+$|^dy\.cmult\(",
         lambda entries: len(entries) > 1 and broadcast_axes(*entries) > 4,
     ),
 ]
 
-LAYER_NORM = "`layer_norm` of a matrix with a gain and bias of one column"
 CONSTANTS = "`gradient()` of several constants of one parameter (`const_parameter(p)`, `p.expr(False)`)"
 PLAIN_GRADIENT = "`gradient()` of an expression that depends on no parameter"
 LAZY_GRADIENT = "`gradient()` of a parameter's expression after an update"
-BATCHES_IN = (
-    "batches in `inverse`, `logdet`, `trace_of_product`, `constrained_softmax`, `kmh_ngram`, `circ_conv`, "
-    "`circ_corr`, `contract3d_1d_1d`"
-)
 MEANT: list[Meant] = [
     Meant(PLAIN_GRADIENT, "numbers", r"\.gradient\(\)", also=left_out),
     Meant(CONSTANTS, "numbers", r"\.gradient\(\)", also=of_several_constants),
@@ -122,47 +108,30 @@ MEANT: list[Meant] = [
     Meant("`gradient()` of `reshape` and other ops in place", "DyNet refuses", r"\.gradient\(\)", "inplaced operation"),
     refuses("lists and tuples", r"", "got tuple|expected tuple"),
     refuses("operators", r"= -?[\d.]+ [-+*/] ", "unsupported operand"),
-    refuses("operators", r" / \(", "NotImplementedError"),
     refuses("operators", r"= \w+ (/|\*) "),
     refuses(
         "batches in many ops",
-        r"sparsemax|block_dropout|poisson_loss|l1_distance|huber_distance|binary_log_loss|weight_norm|log_softmax|pickneg"
-        r"|hinge|pairwise_rank_loss|vanilla_lstm",
+        r"l1_distance|pickneg|hinge|vanilla_lstm",
         "batch|Bad input dim|Bad arg|X\\d",
     ),
-    refuses(
-        BATCHES_IN, "inverse|logdet|trace_of_product|constrained_softmax|kmh_ngram|circ_co|contract3d", "batch|Bad|X\\d"
-    ),
-    Meant(BATCHES_IN, "shape or type", "kmh_ngram"),
-    Meant("batches in `fold_rows`, `filter1d_narrow`", "shape or type", "fold_rows|filter1d_narrow"),
-    refuses("reductions", r"(sum|mean|std|moment)_(dim|elems|batches)", "implemented up to"),
+    refuses("reductions", r"(sum|mean|std)_(dim|elems|batches)", "implemented up to"),
     refuses("`bmin`, `bmax`, `emax`", r"dy\.(bmin|bmax|emax)", "Bad arguments"),
-    refuses("`cdiv`", r"dy\.cdiv", "CwiseQuotient"),
     refuses("`affine_transform`", "affine_transform", "AffineTransform"),
-    refuses("`pow`", r"dy\.pow", "Bad input|scalar"),
     refuses(
         "three axes and more",
-        r"pick|\[|max_dim|min_dim|cumsum|softmax|logsumexp|select|layer_norm|transpose",
+        r"pick|\[|softmax|transpose",
         "or more dim|or fewer|Dimensions passed to transpose|up to tensors",
     ),
-    refuses("`sparsemax`", "sparsemax"),
-    refuses("`softsign`, `argmax`", "softsign"),
-    refuses("`softsign`, `argmax`", "argmax", "only supports vectors"),
-    refuses("fewer axes", "conv2d|maxpooling2d|circ_co|colwise_add", "Bad input dim"),
-    Meant(LAYER_NORM, "refused here|DyNet refuses( late)?", r"dy\.layer_norm"),
     refuses("fewer axes", "add_input|transduce|lstm_gates|vanilla_lstm_[ch]", "to be a vector"),
-    refuses("fewer axes", "filter1d_narrow", "Bad input dimensions in Filter1DNarrow"),
     refuses("indices", r"\[-", "negative value"),
     refuses("indices", r"= e\d+\[.*:", "an integer is required"),
     refuses("`dot_product`", r"dy\.dot_product", "Bad arguments to DotProduct"),
     refuses("`affine_transform`", "add_input|transduce", "Bad dimensions for AffineTransform"),
     refuses("batches in many ops", "vanilla_lstm_[ch]|add_input|transduce", "expected 4 times as big as c_t"),
-    refuses("three axes and more", "dropout_dim", "up to order 3"),
     Meant("unchecked arguments", "refused here|DyNet refuses late", "", ours=r"batch sizes \d+ and \d+ differ"),
-    Meant("unchecked arguments", "refused here", "set_s|set_h|initial_state|constrained_softmax|inverse|contract3d"),
+    Meant("unchecked arguments", "refused here", "set_s|set_h|initial_state"),
     Meant("unchecked arguments", "refused here", "add_input|transduce", ours="must be matrices or vectors"),
     Meant("ends the process", "DyNet dies late", "affine_transform", ours="DimensionError"),
     Meant("indices", "DyNet refuses late", "", ours="IndexError"),
-    Meant("`pow`", "shape or type", r"dy\.pow", shapes=r"x([2-9]|[1-9][0-9])"),
     Meant("gradient of a deviation or a norm of 0", "numbers", r"grad", "nan"),
 ]

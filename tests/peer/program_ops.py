@@ -1,4 +1,7 @@
-"""Lines of random programs: a function for each op, with random arguments that mostly fit."""
+"""Lines of random programs: a function for each op, with random arguments that mostly fit.
+
+These are ops that programs are made of. All ops are compared alone, from the table of ops, in test_ops_peer.py.
+"""
 
 from collections.abc import Callable
 
@@ -56,52 +59,11 @@ def broadcast(p: Program) -> tuple[str, str]:
 
 
 @op
-def acosh(p):
-    return f"dy.acosh({p.within(None, 1.2, 3.0)})"
-
-
-@op
-def softsign(p):
-    return f"dy.softsign({p.vector().name})"
-
-
-@op
-def elu_alpha(p):
-    return f"dy.elu({p.get().name}, {p.one(['0.3', 'alpha=0.7'])})"
-
-
-@op
-def silu_beta(p):
-    return f"dy.silu({p.get().name}, beta=1.0)"
-
-
-@op
-def scale_gradient(p):
-    return f"dy.scale_gradient({p.get().name}, {p.one(['0.5', '-2.0', 'lambd=3.0'])})"
-
-
-@op
-def rounding(p):
-    rounded = f"dy.{p.one(['floor', 'ceil', 'round'])}({p.get().name} * 3.0, gradient_mode='straight_through_gradient')"
-    return f"dy.nobackprop({rounded})"
-
-
-@op
 def number(p):
     e, n = p.get().name, p.number_text()
     return p.one(
         [f"{e} + {n}", f"{n} + {e}", f"{e} - {n}", f"{n} - {e}", f"{e} * {n}", f"{n} * {e}", f"{e} / {n}", f"-{e}"]
     )
-
-
-@op
-def power_number(p):
-    return f"{p.within(None, 0.3, 1.7)} ** {p.one(['2', '3.0', '0.5', '-1.5'])}"
-
-
-@op
-def power(p):
-    return f"dy.pow({p.within(None, 0.3, 1.7)}, {p.within(p.get((1,)), 0.5, 2.0)})"
 
 
 @op
@@ -113,24 +75,6 @@ def plus(p):
 @op
 def cmult_broadcast(p):
     return "dy.cmult({}, {})".format(*broadcast(p))
-
-
-@op
-def cdiv(p):
-    a, b = broadcast(p)
-    return f"dy.cdiv({a}, {p.within(p.entries[b], 0.6, 1.9)})"
-
-
-@op
-def over(p):
-    a, b = broadcast(p)
-    return f"{a} / {p.within(p.entries[b], 0.6, 1.9)}"
-
-
-@op
-def colwise_add(p):
-    m = p.matrix()
-    return f"dy.colwise_add({m.name}, {p.get((m.shape[0],)).name})"
 
 
 @op
@@ -153,33 +97,6 @@ def affine(p):
     return f"dy.affine_transform({p.one(['[{}]', '[{}]', '({})']).format(', '.join(terms))})"
 
 
-@op
-def losses(p):
-    a, b = pair(p).split(", ")
-    return p.one(
-        [
-            f"dy.binary_log_loss(dy.logistic({a}), dy.nobackprop(dy.logistic({b})))",
-            f"dy.huber_distance({a}, {b})",
-            f"dy.huber_distance({a}, {b}, c=0.4)",
-            f"dy.pairwise_rank_loss({a}, {b})",
-            f"dy.pairwise_rank_loss({a}, {b}, m=0.3)",
-            f"dy.trace_of_product({a}, {b})",
-        ]
-    )
-
-
-@op
-def poisson_loss(p):
-    x = p.make((1,))
-    del p.entries[x.name]  # DyNet's gradient of it is wrong
-    return f"dy.poisson_loss({x.name}, {p.below(5)})"
-
-
-@op
-def circular(p):
-    return f"dy.{p.one(['circ_conv', 'circ_corr'])}({pair(p)})"
-
-
 def names_like(p: Program, e: Entry, most: int = 4) -> str:
     names = [e.name] + [p.get(e.shape, e.batch if p.chance(0.7) else None).name for _ in range(p.below(most))]
     return p.one(["[{}]", "[{}]", "[{}]", "({},)"]).format(", ".join(names))
@@ -187,12 +104,6 @@ def names_like(p: Program, e: Entry, most: int = 4) -> str:
 
 for _name in ("esum", "average", "emax", "logsumexp", "concatenate_to_batch"):
     OPS[_name] = lambda p, name=_name: f"dy.{name}({names_like(p, p.get())})"  # type: ignore[misc]
-
-
-@op
-def concatenate_cols(p):
-    e = p.vector() if p.chance(0.7) else p.get()
-    return f"dy.concatenate_cols({names_like(p, e)})"
 
 
 @op
@@ -212,39 +123,6 @@ def concatenate(p):
 def sum_dim(p):
     e = p.get()
     return f"dy.sum_dim({e.name}, {p.some_axes(e, 2)}{p.one(['', ', b=True', ', b=False'])})"
-
-
-@op
-def mean_dim(p):
-    e = p.get()
-    n = p.one(["", "", ", 0", ", n=3"])
-    return f"dy.{p.one(['mean_dim', 'std_dim'])}({e.name}, {p.some_axes(e, 2)}, {p.one(['False', 'True'])}{n})"
-
-
-@op
-def moment(p):
-    e, r = p.get(), p.one([1, 2, 3])
-    axes, b = p.some_axes(e, 2), p.one(["False", "True"])
-    return p.one(
-        [
-            f"dy.moment_elems({e.name}, {r})",
-            f"dy.moment_batches({e.name}, {r})",
-            f"dy.moment_dim({e.name}, {axes}, {r}, {b})",
-        ]
-    )
-
-
-@op
-def along(p):
-    e = p.get()
-    name = p.one(["max_dim", "min_dim", "logsumexp_dim", "cumsum"])
-    return f"dy.{name}({e.name}{p.one(['', f', {p.axis(e)}', f', d={p.axis(e)}'])})"
-
-
-@op
-def argmax(p):
-    mode = p.one(["zero_gradient", "straight_through_gradient"])
-    return f"dy.argmax({p.vector().name}, gradient_mode='{mode}')"
 
 
 @op
@@ -307,32 +185,6 @@ def pick_batch_elem(p):
 
 
 @op
-def select(p):
-    e = p.get()
-    if p.chance(0.5):
-        return f"dy.select_rows({e.name}, {p.indices(e.axis(0), 1 + p.below(3))})"
-    e = p.matrix()
-    return f"dy.select_cols({e.name}, {p.indices(e.axis(1), 1 + p.below(3))})"
-
-
-@op
-def strided_select(p):
-    e = p.get()
-    n = 1 + p.below(len(e.shape))
-    strides = [p.one([1, 1, 2]) for _ in range(n)]
-    start = [p.below(e.shape[k]) for k in range(n)]
-    stop = [start[k] + 1 + p.below(e.shape[k] - start[k]) for k in range(n)]
-    return p.one(
-        [
-            f"dy.strided_select({e.name}, {strides}, {start}, {stop})",
-            f"dy.strided_select({e.name}, {strides})",
-            f"dy.strided_select({e.name}, {strides}, {start})",
-            f"dy.strided_select({e.name}, strides={strides}, range_from={start}, range_to={stop})",
-        ]
-    )
-
-
-@op
 def index(p):
     e = p.get()
     n = e.axis(0)
@@ -349,18 +201,6 @@ def softmax(p):
 
 
 @op
-def log_softmax(p):
-    e = p.one([p.vector, p.vector, p.matrix])()
-    chosen = sorted({p.below(e.axis(0)) for _ in range(3)})
-    return f"dy.log_softmax({e.name})" if p.chance(0.7) else f"dy.exp(dy.log_softmax({e.name}, {chosen}))"
-
-
-@op
-def sparsemax(p):
-    return f"dy.sparsemax({p.vector().name})"
-
-
-@op
 def classification(p):
     e = p.vector()
     n = e.axis(0)
@@ -373,96 +213,6 @@ def classification(p):
             f"dy.hinge({e.name}, {i}, m=0.4)",
             f"dy.hinge_batch({e.name}, {many})",
             f"dy.hinge_batch({e.name}, {many}, 0.4)",
-        ]
-    )
-
-
-@op
-def hinge_dim(p):
-    e = p.matrix()
-    return f"dy.hinge_dim({e.name}, {p.indices(e.axis(0), e.axis(1))}{p.one(['', ', m=0.3', ', d=0'])})"
-
-
-@op
-def constrained_softmax(p):
-    e = p.get(p.axes(1), 1)
-    return f"dy.constrained_softmax({e.name}, {p.within(p.get(e.shape, 1), 0.5, 0.9)})"
-
-
-@op
-def conv2d(p):
-    batch = p.size()
-    x = p.get((p.one([3, 4, 5]), p.one([3, 4]), p.one([1, 2])), batch)
-    f = p.get((p.one([1, 2, 3]), p.one([1, 2, 3]), x.axis(2), p.one([1, 2, 3])), 1)
-    stride = [p.one([1, 1, 2]), p.one([1, 1, 2])]
-    valid = p.one(["", ", is_valid=True", ", is_valid=False", ", False"])
-    if p.chance(0.5):
-        return f"dy.conv2d({x.name}, {f.name}, {stride}{valid})"
-    return f"dy.conv2d_bias({x.name}, {f.name}, {p.get((f.axis(3),), 1).name}, {stride}{valid})"
-
-
-@op
-def maxpooling2d(p):
-    x = p.get((p.one([3, 4, 5]), p.one([3, 4]), p.one([1, 2])))
-    valid = p.one(["", ", is_valid=True", ", is_valid=False", ", False"])
-    return f"dy.maxpooling2d({x.name}, {[p.one([1, 2, 3]), p.one([1, 2])]}, {[p.one([1, 2]), p.one([1, 2])]}{valid})"
-
-
-@op
-def rows_and_columns(p):
-    e = p.matrix()
-    return p.one(
-        [
-            f"dy.fold_rows({e.name}, {p.one([d for d in (1, 2, 3, 4) if e.axis(0) % d == 0])})",
-            f"dy.kmax_pooling({e.name}, {1 + p.below(e.axis(1))}{p.one(['', ', d=1', ', 1'])})",
-            f"dy.kmh_ngram({e.name}, {1 + p.below(e.axis(1))})",
-            f"dy.filter1d_narrow({e.name}, {p.get((e.axis(0), 1 + p.below(e.axis(1)))).name})",
-        ]
-    )
-
-
-@op
-def contract(p):
-    x = p.get(p.axes(3), 1)
-    b, c = p.get((x.axis(2),), 1), p.get((x.axis(1),), 1)
-    d, bias = p.get((x.axis(0),), 1), p.get((x.axis(0), x.axis(1)), 1)
-    return p.one(
-        [
-            f"dy.contract3d_1d_1d({x.name}, {b.name}, {c.name})",
-            f"dy.contract3d_1d_1d_bias({x.name}, {b.name}, {c.name}, {d.name})",
-            f"dy.contract3d_1d_bias({x.name}, {b.name}, {bias.name})",
-        ]
-    )
-
-
-@op
-def inverse(p):
-    n = p.one([1, 2, 3])
-    e = p.within(p.get((n, n), 1), -0.3, 0.3)
-    eye = p.add(f"dy.inputTensor(np.eye({n}) * 2)", "x")
-    return f"dy.{p.one(['inverse', 'logdet'])}({e} + {eye.name})" if eye else None
-
-
-@op
-def normalisation(p):
-    if p.chance(0.5):
-        x = p.get(p.one([(3,), (4,), (5,)]))
-        return f"dy.layer_norm({x.name}, {p.get(x.shape, 1).name}, {p.get(x.shape, 1).name})"
-    w = p.get(None)
-    return f"dy.weight_norm({w.name}, {p.get((1,), 1).name})"
-
-
-@op
-def no_dropout(p):
-    e = p.get()
-    return p.one(
-        [
-            f"dy.dropout({e.name}, 0.0)",
-            f"dy.dropout({e.name}, 0)",
-            f"dy.noise({e.name}, 0.0)",
-            f"dy.dropout_dim({e.name}, {p.axis(e)}, 0.0)",
-            f"dy.dropout_batch({e.name}, 0.0)",
-            f"dy.block_dropout({e.name}, 0.0)",
         ]
     )
 

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,13 +25,14 @@ MOST_CRASHES = 30
 Call = tuple[str, Callable[[], None]]
 
 
-def failures(folder: Path, table: str, *options: str | int, **variables: str) -> tuple[int, list[str]]:
+def failures(folder: Path, table: str, *options: str | int, one_in: int = 1, **variables: str) -> tuple[int, list[str]]:
     """Run all calls of a table.
 
     Args:
         folder: where the processes run, and where the number of the current call is kept.
         table: the module.
         options: given to its `calls`.
+        one_in: of so many calls, one is made (tests/sampling.py).
         variables: of the environment.
 
     Returns:
@@ -39,7 +41,7 @@ def failures(folder: Path, table: str, *options: str | int, **variables: str) ->
     found, first, current = [], 0, folder / "call"
     for _ in range(MOST_CRASHES):
         current.write_bytes(b"")
-        code = f"import sweep; sweep.run({table!r}, {options!r}, {first}, {str(current)!r})"
+        code = f"import sweep; sweep.run({table!r}, {options!r}, {first}, {one_in}, {str(current)!r})"
         done = subprocess.run(
             [sys.executable, "-c", code], cwd=folder, env=environment(**variables), capture_output=True, text=True
         )
@@ -56,14 +58,14 @@ def failures(folder: Path, table: str, *options: str | int, **variables: str) ->
     return first, [*found, f"{MOST_CRASHES} calls ended the process: the rest was not tried"]
 
 
-def run(table: str, options: tuple[str | int, ...], first: int, current: str) -> None:
+def run(table: str, options: tuple[str | int, ...], first: int, one_in: int, current: str) -> None:
     """Run the calls of a table from number `first` on, and print what fails: the other end of `failures`."""
     faulthandler.enable()
     calls: Iterator[Call] = importlib.import_module(table).calls(*options)
     number = -1
     with open(current, "r+b", buffering=0) as file:
         for number, (name, call) in enumerate(calls):
-            if number < first:
+            if number < first or zlib.crc32(name.encode()) % one_in:
                 continue
             os.pwrite(file.fileno(), f"{number} {name}\n".encode(), 0)
             os.ftruncate(file.fileno(), len(f"{number} {name}".encode()))

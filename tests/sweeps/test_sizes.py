@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from own_process import SANITIZED
+from sampling import ONE_IN
 from sweep import failures
 
 
@@ -19,13 +20,14 @@ def report(found: tuple[int, list[str]], least: int) -> None:
 @pytest.mark.parametrize(("part", "least"), [("rows", 15_000), ("fused", 140), ("functions", 10_000), ("others", 100)])
 def test_sizes_of_0(tmp_path: Path, part: str, least: int) -> None:
     """In memory that holds NaN where nothing has been written."""
-    report(failures(tmp_path, "empty_sizes", part, DYNET_CY_POISON="1", DYNET_CY_DROP_SMALL="1"), least)
+    memory = {"DYNET_CY_POISON": "1", "DYNET_CY_DROP_SMALL": "1"}
+    report(failures(tmp_path, "empty_sizes", part, one_in=ONE_IN, **memory), least)
 
 
 @pytest.mark.skipif(SANITIZED, reason="limits of memory end processes with sanitizers")
 @pytest.mark.parametrize(("part", "least"), [("sizes", 18_000), ("numbers", 1_600)])
 def test_sizes_and_indices_at_the_limit(tmp_path: Path, part: str, least: int) -> None:
-    report(failures(tmp_path, "big_sizes", part), least)
+    report(failures(tmp_path, "big_sizes", part, one_in=ONE_IN), least)
 
 
 CRASHING = """

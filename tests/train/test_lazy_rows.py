@@ -111,7 +111,7 @@ def test_rule(name: str, arguments: dict[str, float]) -> None:
     all_close(pair.trainer._state_arrays()[1], pair.reference.state[1].values(), rtol=1e-4, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", sorted({name for name, _ in CASES} - STILL))
+@pytest.mark.parametrize("name", ["AdamTrainer", "MomentumSGDTrainer"])
 def test_more_updates_than_are_noted(name: str) -> None:
     pair = Pair(name)
     pair.run(3, scale=4)
@@ -124,8 +124,8 @@ def test_more_updates_than_are_noted(name: str) -> None:
     pair.check(1e-4)
 
 
-@pytest.mark.parametrize("beta_1", [0.0, 0.5, 0.9, 0.95, 0.99])
-@pytest.mark.parametrize("beta_2", [0.5, 0.9, 0.98, 0.999, 0.9999])
+@pytest.mark.parametrize("beta_1", [0.0, 0.9, 0.99])
+@pytest.mark.parametrize("beta_2", [0.5, 0.98, 0.9999])
 @pytest.mark.parametrize("eps", [1e-8, 1e-3])
 def test_constants_of_adam(beta_1: float, beta_2: float, eps: float) -> None:
     """Adam's deferred updates are summed with two terms for all of them, or with one term for each."""
