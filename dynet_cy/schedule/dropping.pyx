@@ -27,7 +27,7 @@ from dynet_cy.graph.structs cimport (
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_rewind
 from dynet_cy.ops.registry cimport CPU, PRODUCT, SHARE, Op, op_at, rule_of
 from dynet_cy.schedule.budget cimport (
-    bytes_missing, bytes_of, bytes_of_call, bytes_of_pass, bytes_to_use, limit_factors, memory_to_plan,
+    MOST_COLUMNS, bytes_missing, bytes_of, bytes_of_call, bytes_of_pass, bytes_to_use, limit_factors, memory_to_plan,
 )
 from dynet_cy.schedule.chains cimport SEARCHED, append_stretch, plan_chain
 from dynet_cy.schedule.dividing cimport Undivided, divide, keep_undivided
@@ -65,6 +65,7 @@ cdef struct Search:
     uint32_t* depth                 # by region: 1, or one more than that of the region around it
     uint32_t* region                # by position in the plan: the innermost region of a node, or NONE; NULL: no regions
     uint32_t* within                # by batch: the innermost stretch of it, or NONE
+    uint32_t most_depth             # of stretches where memory is short
     uint32_t deepest                # depth of the regions of planned nodes
     size_t* bytes                   # by batch
     Besides* besides                # by batch, within a limit
@@ -149,6 +150,7 @@ cdef void find_plan(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint
     if bytes > most:
         g.missing = max(g.missing, bytes_missing(g, whole, most))
         missing = bytes
+        s.most_depth = 1
         drop_enough(&s, most, &missing)
     else:
         drop_regions(&s)
@@ -264,7 +266,7 @@ cdef void drop_enough(Search* s, size_t most, size_t* taken) noexcept nogil:
     again for what they free.
 
     If stretches of all batches do not suffice, there are stretches within them, and so on: each depth takes one more
-    forward pass.  With one depth only, a CNN within a quarter of its memory takes twice the time, since it is divided.
+    forward pass.
 
     Args:
         taken: the bytes that it takes without any; set to those that it takes with them, if these are still too many,
@@ -274,7 +276,7 @@ cdef void drop_enough(Search* s, size_t most, size_t* taken) noexcept nogil:
     cdef uint32_t depth, best = 0
     cdef bint found
     most -= min(most - 1, s.held)               # what the program refers to may be asked for
-    for depth in range(1, MOST_DEPTH + 1):
+    for depth in range(1, s.most_depth + 1):
         found = drop_all(s, depth)
         bytes = bytes_at_a_time(s)
         if found and bytes <= most:
@@ -514,39 +516,55 @@ cdef void drop_divided(Search* s, size_t most, size_t taken, uint32_t* n_batches
                        uint32_t n_targets) noexcept nogil:
     """Plan stretches of a plan that is divided into as many parts as needed, where those of the whole keep too much.
 
+    Stretches within stretches come last: more parts take less time.
+
     Args:
         taken: the bytes that the whole takes with as many stretches as it can have.
         n_batches: set to the number of batches of the divided plan.
     """
-    cdef Graph* g = s.g
-    cdef Undivided plan, best
-    cdef size_t top, bytes
-    cdef uint32_t parts, best_parts = 1
-    if not keep_undivided(g, n_batches[0], &plan):
+    cdef Undivided large, best
+    cdef size_t bytes
+    cdef uint32_t parts = 1
+    if not keep_undivided(s.g, n_batches[0], &best):
         return
-    top = g.scratch.top
-    best = plan
-    find_large(s, &plan)
-    while True:                                 # first only what is around the large batches, then the whole plan
+    large = best
+    find_large(s, &large)
+    if not drop_in_parts(s, large, &best, &parts, most, &taken, n_batches, targets, n_targets):
+        s.most_depth = MOST_DEPTH
+        if not drop_in_parts(s, large, &best, &parts, most, &taken, n_batches, targets, n_targets):
+            drop_parts(s, &best, parts, most, &bytes, n_batches, targets, n_targets)
+
+
+cdef bint drop_in_parts(Search* s, Undivided plan, Undivided* best, uint32_t* best_parts, size_t most, size_t* taken,
+                        uint32_t* n_batches, const uint32_t* targets, uint32_t n_targets) noexcept nogil:
+    """Try more and more parts, first only of what is around the large batches, then of the whole plan; whether some
+    suffice.
+
+    Args:
+        plan: of which only what is around the large batches is divided.
+        best, best_parts: set to what takes least, and `taken` to its bytes.
+    """
+    cdef size_t top = s.g.scratch.top, bytes
+    cdef uint32_t parts
+    while True:
         parts = 1
         while parts < MOST_DIVIDED:
             parts += (parts + 1) // 2
             drop_parts(s, &plan, parts, most, &bytes, n_batches, targets, n_targets)
             if bytes == 0:
-                g.assumed.keeps_least = False
-                return
+                s.g.assumed.keeps_least = False
+                return True
             if n_batches[0] == plan.n_batches:
                 break                           # all nodes depend on each other
-            if bytes < taken:
-                taken = bytes
-                best = plan
-                best_parts = parts
-            arena_rewind(&g.scratch, top)
+            if bytes < taken[0]:
+                taken[0] = bytes
+                best[0] = plan
+                best_parts[0] = parts
+            arena_rewind(&s.g.scratch, top)
         if plan.first == 0 and plan.end == plan.n_batches:
-            break
+            return False
         plan.first = 0
         plan.end = plan.n_batches
-    drop_parts(s, &best, best_parts, most, &bytes, n_batches, targets, n_targets)
 
 
 cdef size_t total_bytes(const Search* s) noexcept nogil:
@@ -581,7 +599,9 @@ cdef void drop_parts(Search* s, const Undivided* plan, uint32_t parts, size_t mo
     begin_search(s, n_batches[0])
     undo(s)                                     # the undivided plan has the levels of an earlier try
     taken[0] = SIZE_MAX
+    s.g.assumed.columns = MOST_COLUMNS          # products with fewer columns have their factors collected
     if open_facts(&s.facts, s.g, s.begin, n_batches[0]) and open_search(s, targets, n_targets):
+        s.others = limit_factors(s.g, s.others, most)
         drop_enough(s, most, taken)
 
 
