@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -89,7 +90,8 @@ def test_a_worker_that_computes_for_ever(tmp_path) -> None:
     """A worker that computes gets ten times the timeout of an idle one."""
     result = jobs.launch(tmp_path, "failing.py", "batch", "spin", options=["--timeout", "0.5"])
     assert result.code == 1
-    assert "rank 1 hangs: others have waited 5 s" in result.err
+    waited = re.search(r"rank 1 hangs: others have waited (\d+) s", result.err)
+    assert waited and int(waited[1]) >= 5, result.err  # more where the machine is busy
 
 
 @pytest.mark.slow
