@@ -65,7 +65,6 @@ cdef struct Search:
     uint32_t* depth                 # by region: 1, or one more than that of the region around it
     uint32_t* region                # by position in the plan: the innermost region of a node, or NONE; NULL: no regions
     uint32_t* within                # by batch: the innermost stretch of it, or NONE
-    uint32_t most_depth             # of stretches where memory is short
     uint32_t deepest                # depth of the regions of planned nodes
     size_t* bytes                   # by batch
     Besides* besides                # by batch, within a limit
@@ -129,6 +128,7 @@ cdef void find_plan(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint
     """
     cdef double left = memory_to_plan(g)
     cdef size_t bytes = 0, whole, most = bytes_to_use(g, left), missing = 0
+    cdef bint divides = False
     cdef Search s
     memset(&s, 0, sizeof(Search))
     s.g = g
@@ -150,11 +150,11 @@ cdef void find_plan(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint
     if bytes > most:
         g.missing = max(g.missing, bytes_missing(g, whole, most))
         missing = bytes
-        s.most_depth = 1
-        drop_enough(&s, most, &missing)
+        divides = s.reads != NULL               # some batches have several nodes
+        drop_enough(&s, most, 1 if divides else MOST_DEPTH, &missing)
     else:
         drop_regions(&s)
-    if missing:                                 # it is divided at once, which takes less time than to run out of memory
+    if missing and divides:                     # at once, which takes less time than to run out of memory
         drop_divided(&s, most, missing, n_batches, targets, n)
     if n_stretches(g) > s.before:
         keep_inside(&s)
@@ -261,7 +261,7 @@ cdef void undo(Search* s) noexcept nogil:
         batches_of(s.g)[b].level = 0
 
 
-cdef void drop_enough(Search* s, size_t most, size_t* taken) noexcept nogil:
+cdef void drop_enough(Search* s, size_t most, uint32_t most_depth, size_t* taken) noexcept nogil:
     """Plan as many stretches as needed so that the plan takes no more than `most` bytes: those that take least time
     again for what they free.
 
@@ -269,6 +269,7 @@ cdef void drop_enough(Search* s, size_t most, size_t* taken) noexcept nogil:
     forward pass.
 
     Args:
+        most_depth: of stretches.
         taken: the bytes that it takes without any; set to those that it takes with them, if these are still too many,
             else to 0.
     """
@@ -276,7 +277,8 @@ cdef void drop_enough(Search* s, size_t most, size_t* taken) noexcept nogil:
     cdef uint32_t depth, best = 0
     cdef bint found
     most -= min(most - 1, s.held)               # what the program refers to may be asked for
-    for depth in range(1, s.most_depth + 1):
+    s.g.assumed.keeps_least = False
+    for depth in range(1, most_depth + 1):
         found = drop_all(s, depth)
         bytes = bytes_at_a_time(s)
         if found and bytes <= most:
@@ -529,14 +531,14 @@ cdef void drop_divided(Search* s, size_t most, size_t taken, uint32_t* n_batches
         return
     large = best
     find_large(s, &large)
-    if not drop_in_parts(s, large, &best, &parts, most, &taken, n_batches, targets, n_targets):
-        s.most_depth = MOST_DEPTH
-        if not drop_in_parts(s, large, &best, &parts, most, &taken, n_batches, targets, n_targets):
-            drop_parts(s, &best, parts, most, &bytes, n_batches, targets, n_targets)
+    if (not drop_in_parts(s, large, &best, &parts, most, 1, &taken, n_batches, targets, n_targets)
+            and not drop_in_parts(s, large, &best, &parts, most, MOST_DEPTH, &taken, n_batches, targets, n_targets)):
+        drop_parts(s, &best, parts, most, MOST_DEPTH, &bytes, n_batches, targets, n_targets)
 
 
-cdef bint drop_in_parts(Search* s, Undivided plan, Undivided* best, uint32_t* best_parts, size_t most, size_t* taken,
-                        uint32_t* n_batches, const uint32_t* targets, uint32_t n_targets) noexcept nogil:
+cdef bint drop_in_parts(Search* s, Undivided plan, Undivided* best, uint32_t* best_parts, size_t most,
+                        uint32_t most_depth, size_t* taken, uint32_t* n_batches, const uint32_t* targets,
+                        uint32_t n_targets) noexcept nogil:
     """Try more and more parts, first only of what is around the large batches, then of the whole plan; whether some
     suffice.
 
@@ -550,9 +552,8 @@ cdef bint drop_in_parts(Search* s, Undivided plan, Undivided* best, uint32_t* be
         parts = 1
         while parts < MOST_DIVIDED:
             parts += (parts + 1) // 2
-            drop_parts(s, &plan, parts, most, &bytes, n_batches, targets, n_targets)
+            drop_parts(s, &plan, parts, most, most_depth, &bytes, n_batches, targets, n_targets)
             if bytes == 0:
-                s.g.assumed.keeps_least = False
                 return True
             if n_batches[0] == plan.n_batches:
                 break                           # all nodes depend on each other
@@ -592,8 +593,8 @@ cdef void find_large(const Search* s, Undivided* plan) noexcept nogil:
         plan.end = plan.n_batches
 
 
-cdef void drop_parts(Search* s, const Undivided* plan, uint32_t parts, size_t most, size_t* taken,
-                     uint32_t* n_batches, const uint32_t* targets, uint32_t n_targets) noexcept nogil:
+cdef void drop_parts(Search* s, const Undivided* plan, uint32_t parts, size_t most, uint32_t most_depth,
+                     size_t* taken, uint32_t* n_batches, const uint32_t* targets, uint32_t n_targets) noexcept nogil:
     """Plan stretches of a plan in a number of parts; `taken` as in `drop_enough`."""
     n_batches[0] = divide(s.g, plan, parts)
     begin_search(s, n_batches[0])
@@ -602,7 +603,7 @@ cdef void drop_parts(Search* s, const Undivided* plan, uint32_t parts, size_t mo
     s.g.assumed.columns = MOST_COLUMNS          # products with fewer columns have their factors collected
     if open_facts(&s.facts, s.g, s.begin, n_batches[0]) and open_search(s, targets, n_targets):
         s.others = limit_factors(s.g, s.others, most)
-        drop_enough(s, most, taken)
+        drop_enough(s, most, most_depth, taken)
 
 
 cdef bint drop_all(Search* s, uint32_t depth) noexcept nogil:

@@ -39,7 +39,7 @@ def held() -> int:
 
 
 @pytest.mark.usefixtures("nothing_held", "one_thread")
-@pytest.mark.parametrize("mem", [4, 3.0, np.float64(1.9), np.int64(2)])
+@pytest.mark.parametrize("mem", [4, 3.0, np.float64(1.5), np.int64(2)])
 def test_same_bits(mem: float) -> None:
     """Values are dropped and computed again, and the graph stays within its limit."""
     value, gradient = trained(None)
