@@ -30,7 +30,7 @@ from dynet_cy.core.threads cimport Number, add_to, now
 from dynet_cy.execute.accumulation cimport finish_background
 from dynet_cy.execute.gradients cimport run_backward
 from dynet_cy.execute.walk cimport (
-    MOST_TOGETHER, Part, arrange, assign_values, clear_call, is_divided, lay_items, most_along, run_again,
+    MOST_TOGETHER, Part, arrange, assign_values, clear_call, give_copies_back, is_divided, lay_items, most_along, run_again,
     run_planned_at_once, settle, verify_plan,
 )
 from dynet_cy.graph.structs cimport (
@@ -477,7 +477,10 @@ cdef int arrange_again(Walk* w, uint32_t number, uint32_t end, uint32_t purpose)
         return 0
     if arrange(w, batch, op_at(nodes_of(w.g)[order_of(w.g)[batch.first]].op)):
         return -1
-    return 0 if w.at_once else settle(w)        # backward reads the arguments that were gathered
+    if w.at_once:
+        give_copies_back(w, batch)              # backward makes them when it needs them
+        return 0
+    return settle(w)                            # backward reads the arguments that were gathered
 
 
 # ---- values that are asked for later ------------------------------------------------------

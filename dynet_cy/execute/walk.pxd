@@ -303,7 +303,9 @@ cdef int open_section(Walk* w) noexcept nogil
 # Bring the arguments and items of a batch into the form that its call needs: shared by all nodes, read in place,
 # listed, or gathered first.
 cdef int arrange(Walk* w, Batch* batch, const Op* op) noexcept nogil
-# The same for the items only.
+# Give the memory of copied arguments back, if it is much: backward makes the copies again.
+cdef void give_copies_back(Walk* w, Batch* batch) noexcept nogil
+# The same as `arrange` for the items only.
 cdef int lay_items(Walk* w, Batch* batch) noexcept nogil
 # Copy argument i of the nodes of a batch to batch.x[i].v, side by side.
 cdef int gather(Walk* w, const Batch* batch, uint32_t i) noexcept nogil

@@ -3,7 +3,7 @@
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.math cimport NAN
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 
 from dynet_cy.core.engine cimport add_count, add_tunable
 from dynet_cy.core.tensor cimport MOST_ALONG, Call, Dim, Tensor, cols_of, rows_of, total_of
@@ -17,7 +17,7 @@ from dynet_cy.graph.structs cimport (
 )
 from dynet_cy.kernels.kernels cimport random_seed
 from dynet_cy.kernels.product cimport note_caller
-from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
+from dynet_cy.memory.arena cimport ALIGN, Arena, arena_alloc, arena_offset, arena_rewind, segment_of
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.index cimport locate, located, located_refusal, refused, refused_element
 from dynet_cy.ops.registry cimport CPU, LIST, SHARE, UNCHANGED, Needs, Op, op_at, rule_of
@@ -830,18 +830,28 @@ cdef void copy_parts(const Graph* g, const Node* x, float* to) noexcept nogil:
         to += n
 
 
-cdef void give_copies_back(Walk* w, const Batch* batch) noexcept nogil:
-    """Give the memory of copied arguments back, if it is much: backward makes the copies again."""
+cdef void give_copies_back(Walk* w, Batch* batch) noexcept nogil:
+    cdef Arena* scratch = &w.g.scratch
     cdef uint32_t i, n_args = first_node(w.g, batch).nargs
-    cdef size_t bytes = 0
-    for i in range(n_args):
+    cdef size_t bytes = 0, begin = w.copies.begin, saved = 0
+    cdef float* copies = NULL
+    for i in range(n_args if batch.x != NULL else 0):
+        if batch.x[i].bytes and copies == NULL:
+            copies = batch.x[i].v
         bytes += batch.x[i].bytes
     if bytes < (1 if small_too else LEAST_AGAIN) or w.copies.lasting:
         return
+    if batch.saved != NULL:                     # it is behind the copies, and takes their place
+        if segment_of(scratch, copies) != segment_of(scratch, batch.saved):
+            return
+        saved = scratch.top - arena_offset(scratch, batch.saved)
+        memmove(copies, batch.saved, saved)
+        batch.saved = copies
+        begin = arena_offset(scratch, copies) + saved
     for i in range(n_args):
         if batch.x[i].bytes:
             batch.x[i].v = NULL
-    arena_rewind(&w.g.scratch, w.copies.begin)
+    arena_rewind(scratch, begin)
 
 
 # ---- calls -----------------------------------------------------------------------------
@@ -960,8 +970,7 @@ cdef int call(Walk* w, Batch* batch, const Op* op) noexcept nogil:
         return -1
     if set_call(w, batch, few, &c) or run_call(w, batch, op, &c):
         return -1
-    # Saved values are above the copies.
-    if copied and batch.x != NULL and op.needs[w.kind].saved == NULL:
+    if copied:
         give_copies_back(w, batch)
     return 0
 

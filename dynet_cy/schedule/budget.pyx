@@ -179,7 +179,7 @@ cdef size_t bytes_of_call(const PlanFacts* facts, const Batch* batch, size_t* co
                 copied += total_of(&nodes_of(g)[argument(g, batch, j, i)].dim) * sizeof(float)
             all_copied += copied
             copies[0] += copied if goes_over(op, i) else 2 * copied     # with the gradients
-    if on_device or needs.saved != NULL or all_copied < LEAST_AGAIN:
+    if on_device or all_copied < LEAST_AGAIN:
         copies[0] -= all_copied
         kept += all_copied
     return kept

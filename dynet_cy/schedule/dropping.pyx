@@ -385,13 +385,16 @@ cdef bint may_keep(const Search* s, const Choice* x, Passage* passages, uint32_t
 
 
 cdef uint32_t weigh_batches(Search* s, Choice* choices) noexcept nogil:
-    """Find what each batch frees, and how long it takes again, with what only serves to compute it; returns
-    how many."""
+    """Find what each batch frees, and how long it takes again, with what only serves to compute it; returns how many.
+
+    A batch that saves numbers for backward runs again in a stretch, even if that frees none of its values.
+    """
     cdef Graph* g = s.g
     cdef const Batch* batch
     cdef size_t top = g.scratch.top
     cdef uint32_t* readers = <uint32_t*>arena_alloc(&g.scratch, (s.end - s.begin) * sizeof(uint32_t))
     cdef uint32_t b, i, k, n = 0
+    cdef bint frees
     if readers != NULL:
         memset(readers, 0, (s.end - s.begin) * sizeof(uint32_t))
         for b in range(s.begin, s.end):
@@ -401,11 +404,12 @@ cdef uint32_t weigh_batches(Search* s, Choice* choices) noexcept nogil:
                     readers[i - s.begin] += 1
     for b in range(s.begin, s.end):
         batch = &batches_of(g)[b]
-        if batch.level == 0 or batch.form == VIEWS or not s.kept[b - s.begin]:
+        frees = batch.level and s.kept[b - s.begin]
+        if batch.form == VIEWS or s.within[b - s.begin] == NONE or not (frees or saves(g, batch)):
             continue
         choices[n].first = b
         choices[n].end = b + 1
-        choices[n].bytes = s.bytes[b - s.begin]
+        choices[n].bytes = s.bytes[b - s.begin] if frees else 0
         choices[n].cost = 0
         if s.within[b - s.begin] + 1 < n_stretches(g):      # backward begins with the last one
             choices[n].cost = s.besides[b - s.begin].cost
@@ -435,7 +439,7 @@ cdef void keep_batches(Search* s, const Choice* choices, uint32_t n) noexcept no
             k += 1
     drop_chosen(s, all, n_all)
     for k in range(n):
-        if not choices[k].drops:
+        if choices[k].bytes and not choices[k].drops:
             batches_of(g)[choices[k].first].level = 0
     arena_rewind(&g.scratch, top)
 
