@@ -30,8 +30,8 @@ from dynet_cy.core.threads cimport Number, add_to, now
 from dynet_cy.execute.accumulation cimport finish_background
 from dynet_cy.execute.gradients cimport run_backward
 from dynet_cy.execute.walk cimport (
-    MOST_TOGETHER, Part, arrange, assign_values, clear_call, give_copies_back, is_divided, lay_items, most_along, run_again,
-    run_planned_at_once, settle, verify_plan,
+    MOST_TOGETHER, Part, arrange, assign_values, clear_call, give_copies_back, is_divided, lay_items, most_along,
+    run_again, run_planned_at_once, settle, verify_plan,
 )
 from dynet_cy.graph.structs cimport (
     AGAIN, COLUMNS, COMPUTED, CUT, DONATED, FLATTENED, FOR_NOW, IN_ORDER, IN_STRETCH, MOST_DEPTH, NO_BATCH, ONE,
