@@ -24,7 +24,7 @@ from dynet_cy.execute.accumulation cimport (
 )
 from dynet_cy.execute.gradient_memory cimport come_back, donate_values, give_back, take_back
 from dynet_cy.execute.walk cimport (
-    FEW, allocate, allocate_table, arrange, claim, gather, in_turn, is_divided, is_empty, lay_items, neighbours_before,
+    FEW, allocate, allocate_table, arrange, claim, gather, in_turn, is_empty, lay_items, neighbours_before,
     op_raised, open_section, part_views, pieces_backward, place_of, set_call, set_call_of_one, set_one, set_tensor,
     settle, settle_gradients, uses_in, views_backward,
 )
@@ -948,7 +948,6 @@ cdef int place_prepared(Walk* w, const Batch* batch, Call* c) noexcept nogil:
     if at == NULL:
         w.failure.needed = total_of(&c.y.dim) * sizeof(float)
         return -1
-    w.device.note_memory(w)
     c.work = place_of(w, at)
     return 0
 
@@ -1340,7 +1339,7 @@ cdef int run_backward(Walk* w, uint32_t first, uint32_t last) noexcept nogil:
     cdef size_t top = g.scratch.top
     cdef uint32_t number = last + 1, together
     cdef bint looked_at = is_looked_at(w)
-    if is_divided(w):
+    if w.device.divide != NULL:
         return w.device.divide(w, first, last + 1, run_part_back, 0, True)
     while number > first:
         number -= 1

@@ -30,8 +30,8 @@ from dynet_cy.core.threads cimport Number, add_to, now
 from dynet_cy.execute.accumulation cimport finish_background
 from dynet_cy.execute.gradients cimport run_backward
 from dynet_cy.execute.walk cimport (
-    MOST_TOGETHER, Part, arrange, assign_values, clear_call, give_copies_back, is_divided, lay_items, most_along,
-    run_again, run_planned_at_once, settle, verify_plan,
+    MOST_TOGETHER, Part, arrange, assign_values, clear_call, give_copies_back, lay_items, most_along, run_again,
+    run_planned_at_once, settle, verify_plan,
 )
 from dynet_cy.graph.structs cimport (
     AGAIN, COLUMNS, COMPUTED, CUT, DONATED, FLATTENED, FOR_NOW, IN_ORDER, IN_STRETCH, MOST_DEPTH, NO_BATCH, ONE,
@@ -142,8 +142,6 @@ cdef int open_lifetimes(Walk* w, Lifetimes* x) noexcept nogil:
     if missing:
         keep_all(g, x.n_batches)
         x.drops = False
-    if x.drops and not w.at_once:
-        w.device.note_memory(w)
     if has_stretches(g, x) and not w.at_once:
         w.device.take_apart(w, x.n_batches)     # a stretch may end between them
     if (x.drops or g.may_donate) and verify_plan(w, x.n_batches):
@@ -399,8 +397,6 @@ cdef int take_place(Walk* w, uint32_t number, Purpose purpose) noexcept nogil:
     if y == NULL:
         w.failure.needed = bytes
         return -1
-    if not w.at_once:
-        w.device.note_memory(w)
     batch.y = <float*>y
     assign_values(g, batch, number)
     part_gradients(g, number)
@@ -429,7 +425,9 @@ cdef int run_marked(Walk* w, uint32_t first, uint32_t end, Purpose purpose) noex
 cdef inline int run_part(Walk* w, uint32_t first, uint32_t end, Part part, uint32_t purpose) noexcept nogil:
     """Call a function for batches of one device."""
     draw_as_before(w, first)
-    return w.device.divide(w, first, end, part, purpose, False) if is_divided(w) else part(w, first, end, purpose)
+    if w.device.divide != NULL:
+        return w.device.divide(w, first, end, part, purpose, False)
+    return part(w, first, end, purpose)
 
 
 cdef int give_arguments_up(Graph* g, uint32_t first, uint32_t end) noexcept nogil:
@@ -469,7 +467,7 @@ cdef int arrange_again(Walk* w, uint32_t number, uint32_t end, uint32_t purpose)
     clear_call(batch)
     if w.going_back and not w.at_once and w.device.settle(w):
         return -1
-    if w.listing.in_part:                               # a copy between devices reads its argument where it is
+    if w.device.divide != NULL:                 # a copy between devices reads its argument where it is
         return 0
     if batch.form == ONE:
         return lay_items(w, batch)

@@ -108,7 +108,6 @@ cdef struct Listing:
     uint32_t section                # calls with equal numbers run in any order, except those of one member;
     uint32_t member                 # 0: they run one after the other
     uint32_t sections
-    bint in_part                    # on several devices: a copy between two of them runs
 
 # The copies of arguments that `arrange` makes.
 cdef struct Copies:
@@ -167,7 +166,6 @@ cdef struct Device:
     # On the CPU, the functions from here up to `settle` are NULL: either the walk does the work itself, because it is
     # done for each node, or there is nothing to do.
     float* (*place)(Walk* w, const void* p) noexcept nogil      # the device pointer for p, in an arena of the graph
-    void (*note_memory)(Walk* w) noexcept nogil     # working memory, or memory of gradients, was allocated
     int (*send_arguments)(Walk* w, const Batch* batch) noexcept nogil
     int (*translate)(Walk* w, const Batch* batch, Call* c) noexcept nogil   # from host to device pointers
 
@@ -217,8 +215,6 @@ cdef inline void* allocate(Walk* w, size_t n) noexcept nogil:
     cdef void* p = arena_alloc(&w.g.scratch, n)
     if p == NULL:
         w.failure.needed = max(n, <size_t>1)                # 0 is no failure
-    elif not w.at_once:
-        w.device.note_memory(w)
     return p
 
 
@@ -229,8 +225,6 @@ cdef inline float* claim(Walk* w, const Node* x) noexcept nogil:
         p = gradient_for(w.g, &w.lending, x)
     if p == NULL:
         w.failure.needed = total_of(&x.dim) * sizeof(float)
-    elif not w.at_once:
-        w.device.note_memory(w)
     return p
 
 
@@ -266,11 +260,6 @@ cdef inline void* allocate_table(Walk* w, size_t n) noexcept nogil:
     if p == NULL:
         w.failure.needed = max(n, <size_t>1)                # 0 is no failure
     return p
-
-
-cdef inline bint is_divided(const Walk* w) noexcept nogil:
-    """Whether batches run in parts, each on one of several devices."""
-    return w.device.divide != NULL and not w.listing.in_part
 
 
 cdef inline Walk* walk_on(Walk* w, int device) noexcept nogil:

@@ -1153,11 +1153,10 @@ cdef int poison_dropped(Walk* w) noexcept nogil:
     return 0
 
 
-cdef int list_planned(Walk* w, uint32_t n) noexcept nogil:
-    """`run_planned_at_once` for devices: list the calls."""
+cdef int list_planned(Walk* w, uint32_t end) noexcept nogil:
+    """`run_part` for devices: list the calls."""
     cdef Graph* g = w.g
     cdef Batch* batch
-    cdef uint32_t end = g.n_batches + n
     while g.n_batches < end:
         batch = &batches_of(g)[g.n_batches]
         w.number = g.n_batches
@@ -1172,25 +1171,27 @@ cdef int list_planned(Walk* w, uint32_t n) noexcept nogil:
     return 0
 
 
-cdef int run_part(Walk* w, uint32_t first, uint32_t end, uint32_t purpose) noexcept nogil:
-    return run_planned_at_once(w, end - first)
-
-
 cdef int verify_plan(Walk* w, uint32_t n) noexcept nogil:
     w.failure.raised = verify(w.g, n, most_along)
     return -1 if w.failure.raised != NULL else 0
 
 
 cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil:
+    cdef uint32_t first = w.g.n_batches
+    if w.device.divide != NULL:
+        return w.device.divide(w, first, first + n, run_part, 0, False)
+    return run_part(w, first, first + n, 0)
+
+
+cdef int run_part(Walk* w, uint32_t first, uint32_t end, uint32_t purpose) noexcept nogil:
+    """Compute planned batches up to one, on one device."""
     cdef Graph* g = w.g
     cdef Batch* batch
-    cdef uint32_t together, end = g.n_batches + n
+    cdef uint32_t together
     # Profiles and checks need the batches one by one.
     cdef bint one_by_one = profiling or checking or g.check_validity
-    if is_divided(w):
-        return w.device.divide(w, g.n_batches, end, run_part, 0, False)
     if not w.at_once:
-        return list_planned(w, n)
+        return list_planned(w, end)
     while g.n_batches < end:
         batch = &batches_of(g)[g.n_batches]
         together = 1

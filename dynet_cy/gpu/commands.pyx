@@ -21,7 +21,7 @@ from dynet_cy.execute.walk cimport (
 )
 from dynet_cy.gpu.driver cimport Address, GpuOp
 from dynet_cy.gpu.graphs cimport ARENAS, GRADS, SCRATCH, begin_uses, device_ptr
-from dynet_cy.gpu.memory cimport Mirror, Range, note_use
+from dynet_cy.gpu.memory cimport Mirror, Range, note_uses
 from dynet_cy.gpu.registry cimport gpu_op_at, module_at
 from dynet_cy.graph.structs cimport (
     COLUMNS, EACH, FLATTENED, FORMS, IN_CELL, IN_FUSION, KEEPS_FACTORS, NO_BATCH, ONE, SENT, STACKED, Batch, Node,
@@ -93,6 +93,7 @@ cdef Command* add_command(Pass* s, int kind) noexcept nogil:
     cdef Command* c = <Command*>reserve(s, &s.d.commands, sizeof(Command))
     if c == NULL:
         return NULL
+    note_memory(s)
     c.next = NULL
     c.kind = kind
     c.op = 0
@@ -262,6 +263,7 @@ cdef Move* add_move(Pass* s, const float* source, float* to, size_t n, bint acc)
         return NULL
     set_move(m, source, to, n)
     m.acc = acc
+    note_memory(s)
     s.n_moves += 1
     s.walk.lending.waiting = True
     s.longest = max(s.longest, n)
@@ -284,6 +286,7 @@ cdef int add_copy(Pass* s, const float* source, float* to, size_t n) noexcept no
         if m.to + m.n == to and ((source == NULL) if m.source == NULL else m.source + m.n == source):
             m.n += n
             s.longest = max(s.longest, m.n)
+            note_memory(s)
             return 0
     if add_move(s, source, to, n, False) == NULL:
         return -1
@@ -297,21 +300,21 @@ cdef float* place(Walk* w, const void* p) noexcept nogil:
     return on_device(pass_of(w), p)
 
 
-cdef void note_memory(Walk* w) noexcept nogil:
-    """Note that the device needs the memory too."""
-    cdef Pass* s = pass_of(w)
-    s.scratch_needed = max(s.scratch_needed, w.g.scratch.top)
-    note_growth(&w.g.scratch, &s.d.mirrors[SCRATCH], &s.scratch_noted)
-    note_growth(&w.g.grads, &s.d.mirrors[GRADS], &s.grads_noted)
+cdef inline void note_memory(Pass* s) noexcept nogil:
+    """Note that the device needs the memory that the next command reads and writes."""
+    cdef Graph* g = s.walk.g
+    s.scratch_needed = max(s.scratch_needed, g.scratch.top)
+    note_growth(&g.scratch, &s.d.mirrors[SCRATCH], &s.scratch_noted)
+    note_growth(&g.grads, &s.d.mirrors[GRADS], &s.grads_noted)
 
 
 cdef inline void note_growth(const Arena* a, Mirror* m, Noted* noted) noexcept nogil:
-    """`note_use`, unless as much of this segment was noted before: for most of many small allocations."""
+    """`note_uses`, unless as much of the segment in use was noted before."""
     if a.origin == noted.origin and a.top <= noted.top:
         return
     noted.origin = a.origin
     noted.top = a.top
-    note_use(a, m)
+    note_uses(a, m)
 
 
 cdef int send_arguments(Walk* w, const Batch* batch) noexcept nogil:
@@ -754,7 +757,6 @@ memset(&gpu, 0, sizeof(Device))
 gpu.kind = GPU
 gpu.forms = forms
 gpu.place = place
-gpu.note_memory = note_memory
 gpu.send_arguments = send_arguments
 gpu.translate = translate
 gpu.forward = forward

@@ -152,7 +152,6 @@ cdef int run_part(Devices* s, uint32_t first, uint32_t end, Part run, uint32_t p
     if x == NULL:
         return -1
     if device:
-        x.device.note_memory(x)                 # that of values which are dropped in this pass, too
         failed = run(x, first, end, purpose)
     else:
         enter_pool()
@@ -166,9 +165,7 @@ cdef int run_copies(Devices* s, uint32_t first, Part run, uint32_t depth) noexce
     """Run a batch of copies between devices."""
     cdef Graph* g = s.walk.g
     cdef PassStart before = pass_start(g)
-    s.walk.listing.in_part = True
     failed = run(&s.walk, first, first + 1, depth)
-    s.walk.listing.in_part = False
     if failed and not s.walk.going_back:
         undo(g, &before)
     elif not failed and g.forward_only:
@@ -579,10 +576,6 @@ cdef int do_nothing(Walk* w) noexcept nogil:
     return 0
 
 
-cdef void note_nothing(Walk* w) noexcept nogil:
-    """The walk over each device notes the memory that this needs."""
-
-
 cdef int finish(Walk* w) noexcept nogil:
     """If the pass was opened within the stretch that ends, it has tables in the working memory of this: send it."""
     cdef Devices* s = <Devices*>w
@@ -620,7 +613,6 @@ memset(&devices, 0, sizeof(Device))
 devices.kind = GPU
 devices.forms = forms
 devices.place = place_here
-devices.note_memory = note_nothing
 devices.settle = do_nothing
 devices.fill = fill
 devices.finish = finish

@@ -130,10 +130,8 @@ cdef void close_mirror(Mirror* m) noexcept nogil
 # Make the part for a segment that has none; NULL if there is no memory, which is stored in `error`.  Must be called
 # without the device entered.
 cdef MirrorPart* new_part(const Arena* host, Mirror* m, uint32_t i) noexcept nogil
-# A pass begins.  The pass then notes the memory that it uses: the current segment up to the bump pointer, or all
-# segments.
+# A pass begins.  The pass then notes the memory that it uses: all segments up to the bump pointer.
 cdef void begin_use(const Arena* host, Mirror* m) noexcept nogil
-cdef void note_use(const Arena* host, Mirror* m) noexcept nogil
 cdef void note_uses(const Arena* host, Mirror* m) noexcept nogil
 # Whether the next segment is in use and directly follows this one on the device.
 cdef bint continues_part(const Arena* host, const Mirror* m, const Segment* s) noexcept nogil

@@ -828,16 +828,12 @@ cdef void note(const Arena* host, Mirror* m, uint32_t i, size_t end) noexcept no
             run.needed = max(run.needed, part.device_ptr - run.base + min(end - host.segments[i].begin, part.n))
 
 
-cdef void note_use(const Arena* host, Mirror* m) noexcept nogil:
-    if host.n:
-        note(host, m, host.now, host.top)
-
-
 cdef void note_uses(const Arena* host, Mirror* m) noexcept nogil:
     cdef uint32_t i
     for i in range(host.now if host.n else 0):
         note(host, m, i, host.segments[i + 1].begin)
-    note_use(host, m)
+    if host.n:
+        note(host, m, host.now, host.top)
 
 
 cdef bint continues_part(const Arena* host, const Mirror* m, const Segment* s) noexcept nogil:
