@@ -658,11 +658,12 @@ cdef int parameter_backward(Walk* w, const Batch* batch, const Op* op, const Nee
 
 
 cdef inline int allocate_work(Walk* w, const Needs* needs, Call* c, uint32_t i) noexcept nogil:
-    """Working memory for the gradient of argument i."""
+    """Working memory for the gradient of argument i; none if all that it needs is prepared."""
     cdef float* work
-    if needs.work == NULL:
+    cdef size_t n = needs.work(c, <int>i) if needs.work != NULL else 0
+    if n == 0:
         return 0
-    work = <float*>allocate(w, needs.work(c, <int>i) * sizeof(float))
+    work = <float*>allocate(w, n * sizeof(float))
     if work == NULL:
         return -1
     c.work = place_of(w, work)

@@ -269,10 +269,10 @@ cdef void attention_forward(const Call* c) noexcept nogil:
                                 c.saved + 2 * ((b * heads + i) * m + query))
 
 
-# ---- backward: the gradients of q, k and v are computed together, and saved until each is requested -----------
+# ---- backward: the gradients of q, k and v are computed together, before that of the first of them ---------------
 
-cdef inline size_t saved_sums(const Call* c) noexcept nogil:
-    """The number of floats for the logarithms of all sums."""
+cdef size_t attention_saved(const Call* c) noexcept nogil:
+    """The logarithms of all sums."""
     return 2 * <size_t>heads_in(c.attrs) * cols_of(&c.x[0].dim) * c.y.dim.bd
 
 
@@ -281,24 +281,27 @@ cdef inline size_t batch_of(const Tensor* x, uint32_t all) noexcept nogil:
     return all if x.list != NULL else x.dim.bd
 
 
-cdef float* saved_gradient(const Call* c, uint32_t i) noexcept nogil:
-    cdef float* at = c.saved + saved_sums(c)
+cdef size_t place_of_gradient(const Call* c, uint32_t i) noexcept nogil:
+    """Where the gradient of argument i begins in working memory; 3: where the buffers do."""
+    cdef size_t at = 0
     cdef uint32_t k
     for k in range(i):
         at += size_of(&c.x[k].dim) * batch_of(&c.x[k], c.y.dim.bd)
     return at
 
 
-cdef inline float* saved_element(const Call* c, uint32_t i, uint32_t b) noexcept nogil:
-    return saved_gradient(c, i) + (b if batch_of(&c.x[i], c.y.dim.bd) > 1 else 0) * size_of(&c.x[i].dim)
+cdef inline float* gradient_of(const Call* c, uint32_t i, uint32_t b) noexcept nogil:
+    """The gradient of batch element b of argument i, which may be one for all."""
+    return (c.work + place_of_gradient(c, i)
+            + (b if batch_of(&c.x[i], c.y.dim.bd) > 1 else 0) * size_of(&c.x[i].dim))
 
 
-cdef size_t attention_saved(const Call* c) noexcept nogil:
-    return saved_gradient(c, 3) - c.saved
+cdef size_t attention_prepared(const Call* c) noexcept nogil:
+    return place_of_gradient(c, 3) + divide_work(c, True, NULL, NULL)
 
 
 cdef size_t attention_work(const Call* c, int i) noexcept nogil:
-    return divide_work(c, i >= 0, NULL, NULL)
+    return 0 if i >= 0 else divide_work(c, False, NULL, NULL)
 
 
 cdef void make_slopes(const Call* c, const Head* h, const Buffers* w, size_t query, size_t queries, size_t key,
@@ -363,34 +366,41 @@ cdef void bias_backward(const Call* c, const Head* h, const Buffers* w, float* d
                 K.add(keys, w.slopes + j * keys, dbias + (query + j) * h.next_bias + key)
 
 
-cdef void attention_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t heads = heads_in(c.attrs), k
+cdef void attention_prepare(const Call* c) noexcept nogil:
+    cdef size_t buffers = place_of_gradient(c, 3), k
     cdef uint32_t b
-    cdef float* dbias
     cdef Head h
     cdef Buffers w
-    divide_work(c, True, c.work, &w)
-    if i == 3:
-        for b in range(c.y.dim.bd):
-            dbias = element(&c.dx, b)
-            for k in range(heads):
-                head_of(c, b, k, &w, &h)
-                bias_backward(c, &h, &w, dbias + bias_at(&c.x[3].dim, k))
+    divide_work(c, True, c.work + buffers, &w)
+    memset(c.work, 0, buffers * sizeof(float))
+    for b in range(c.y.dim.bd):
+        for k in range(heads_in(c.attrs)):
+            head_of(c, b, k, &w, &h)
+            head_backward(c, &h, &w, gradient_of(c, 0, b) + k * h.rows, gradient_of(c, 1, b) + k * h.rows,
+                          gradient_of(c, 2, b) + k * h.value_rows)
+
+
+cdef void attention_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t k
+    cdef uint32_t b
+    cdef Head h
+    cdef Buffers w
+    if i < 3:
+        for b in range(batch_of(&c.x[i], c.y.dim.bd)):
+            K.add(size_of(&c.x[i].dim), gradient_of(c, i, b), element(&c.dx, b))
         return
-    if c.first:
-        memset(saved_gradient(c, 0), 0, (attention_saved(c) - saved_sums(c)) * sizeof(float))
-        for b in range(c.y.dim.bd):
-            for k in range(heads):
-                head_of(c, b, k, &w, &h)
-                head_backward(c, &h, &w, saved_element(c, 0, b) + k * h.rows, saved_element(c, 1, b) + k * h.rows,
-                              saved_element(c, 2, b) + k * h.value_rows)
-    for b in range(batch_of(&c.x[i], c.y.dim.bd)):
-        K.add(size_of(&c.x[i].dim), saved_element(c, i, b), element(&c.dx, b))
+    divide_work(c, True, c.work + place_of_gradient(c, 3), &w)
+    for b in range(c.y.dim.bd):
+        for k in range(heads_in(c.attrs)):
+            head_of(c, b, k, &w, &h)
+            bias_backward(c, &h, &w, element(&c.dx, b) + bias_at(&c.x[3].dim, k))
 
 
 cdef Op* new_attention(const char* name, const char* args) except NULL:
     cdef Op* op = register(name, args, attention_dim, attention_forward, attention_backward, RAGGED, attention_work,
                            attention_saved)     # ragged: sentences of different lengths
+    op.prepare = attention_prepare
+    op.prepared = attention_prepared
     op.rule[0] = op.rule[1] = op.rule[2] = LIST
     return op
 

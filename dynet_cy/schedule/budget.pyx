@@ -20,7 +20,7 @@ from dynet_cy.graph.structs cimport (
 from dynet_cy.kernels.pool cimport pool_threads
 from dynet_cy.memory.arena cimport Arena, Memory, arena_alloc, arena_rewind
 from dynet_cy.memory.storage cimport Param
-from dynet_cy.ops.registry cimport CPU, GPU, LIST, Needs, Op, goes_over, op_at, rule_of
+from dynet_cy.ops.registry cimport CPU, GPU, LIST, Needs, Op, Saved, goes_over, op_at, rule_of
 from dynet_cy.schedule.facts cimport argument, is_copied
 
 # What passes are assumed to take at first, of what is known of them.
@@ -157,19 +157,23 @@ cdef size_t bytes_of_call(const PlanFacts* facts, const Batch* batch, size_t* co
     cdef const Needs* needs = &op.needs[GPU if on_device else CPU]
     cdef uint32_t i, j, bd = 0
     cdef size_t kept = 0, copied, all_copied = 0
+    cdef bint prepares = not on_device and op.prepare != NULL and not op.prepares_over
     copies[0] = 0
     if on_device and needs.factors != NULL:     # they stay where they are until they are multiplied
         kept += bytes_of(g, batch)
     if batch.count == 1 or batch.form == EACH:
         for j in range(batch.count if needs.saved != NULL else 0):
-            kept += bytes_saved(g, needs, ids[j], nodes_of(g)[ids[j]].dim.bd) + sizeof(float*)
+            kept += bytes_saved(g, needs.saved, ids[j], nodes_of(g)[ids[j]].dim.bd) + sizeof(float*)
+        for j in range(batch.count if prepares else 0):
+            copies[0] = max(copies[0], bytes_saved(g, op.prepared, ids[j], nodes_of(g)[ids[j]].dim.bd))
         return kept
     if batch.form != STACKED and batch.form != FLATTENED and batch.form != COLUMNS:
         return kept
     for j in range(batch.count):
         bd += nodes_of(g)[ids[j]].dim.bd
     kept += x.nargs * sizeof(Laid) + (0 if on_device else bd * x.item_count * sizeof(uint32_t))
-    kept += bytes_saved(g, needs, ids[0], bd) if needs.saved != NULL else 0
+    kept += bytes_saved(g, needs.saved, ids[0], bd) if needs.saved != NULL else 0
+    copies[0] += bytes_saved(g, op.prepared, ids[0], bd) if prepares else 0
     for i in range(x.nargs):
         if rule_of(op, i) == LIST and batch.form != COLUMNS:
             kept += bd * sizeof(float*)
@@ -185,8 +189,8 @@ cdef size_t bytes_of_call(const PlanFacts* facts, const Batch* batch, size_t* co
     return kept
 
 
-cdef size_t bytes_saved(const Graph* g, const Needs* needs, uint32_t node, uint32_t bd) noexcept nogil:
-    """The bytes that one call for nodes like this one saves, with `bd` batch elements in all."""
+cdef size_t bytes_saved(const Graph* g, Saved saved, uint32_t node, uint32_t bd) noexcept nogil:
+    """The bytes that one call for nodes like this one saves or prepares, with `bd` batch elements in all."""
     cdef Node* x = &nodes_of(g)[node]
     cdef const Node* a
     cdef Tensor[FEW] args
@@ -207,7 +211,7 @@ cdef size_t bytes_saved(const Graph* g, const Needs* needs, uint32_t node, uint3
     c.y.dim.bd = bd
     c.attrs = x.attrs
     c.object = x.object
-    return needs.saved(&c) * sizeof(float)
+    return saved(&c) * sizeof(float)
 
 
 cdef size_t bytes_of_pass(const PlanFacts* facts) noexcept nogil:

@@ -72,7 +72,7 @@ typedef size_t (*dy_work)(const dy_call *c, int i);
 typedef size_t (*dy_part)(const dy_call *c, uint32_t i);
 
 /* Runs before the backward of a call: computes what the gradients of all its arguments need into c->work, which has
- * op.prepared() floats and stays valid until the backward of the last argument.  Such an op has no `work`.  Like forward, it
+ * op.prepared() floats and stays valid until the backward of the last argument.  Such an op has no `work` there.  Like forward, it
  * may take the GIL; backward may not, since locks are held. */
 typedef void (*dy_prepare)(const dy_call *c);
 /* The exception of the last forward or prepare of this thread, a new reference to a Python object; NULL if there was none. */

@@ -1,4 +1,4 @@
-"""Arguments that are copied side by side for a call: their memory is free again after it."""
+"""What calls keep from forward to backward: no copies of arguments, and no memory that backward will need."""
 
 from __future__ import annotations
 
@@ -44,3 +44,16 @@ def test_saved_numbers_take_the_place_of_copies() -> None:
     for x, y in zip(gradients, again):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4)
     assert arena_bytes()["scratch"] < 4e6  # 3.5; 5.0 MB with the copies of all layers
+
+
+@pytest.mark.usefixtures("nothing_held", "one_thread")
+def test_attention_saves_no_gradients() -> None:
+    """Those of its queries, keys and values take memory while it runs backward."""
+    dy.renew_cg()
+    arena.give_back()
+    x = dy.tanh(dy.inputTensor(np.sin(np.arange(64.0 * 2048)).reshape(64, 2048)))
+    y = dy.scaled_dot_product_attention(x, x, x)
+    y.forward()
+    assert arena_bytes()["scratch"] < 1.5 * 64 * 2048 * 4  # 0.6 MB; 2.2 with gradients
+    dy.squared_norm(y).backward()
+    assert np.abs(x.gradient()).sum() > 0
