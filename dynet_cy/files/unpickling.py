@@ -240,7 +240,7 @@ class _Machine:
             self.nested[id(x)] = x, depth, size
         return x
 
-    def tuple(self, items: Iterable[Any]) -> Any:
+    def tuple_of(self, items: Iterable[Any]) -> Any:
         items = self.inner(items)
         return _Tuple(items) if any(isinstance(x, Name) for x in items) else self.counted(tuple(items))
 
@@ -353,7 +353,7 @@ def _unquoted(text: bytes) -> str:
     text = text.strip()
     if len(text) < 2 or text[:1] != text[-1:] or text[:1] not in b"'\"":
         raise PickleError("a string without quotation marks")
-    return codecs.escape_decode(text[1:-1])[0].decode("ascii")  # type: ignore[attr-defined]
+    return codecs.escape_decode(text[1:-1])[0].decode("ascii")
 
 
 def _ascii(data: bytes) -> str:
@@ -418,8 +418,8 @@ _INSTRUCTIONS: dict[str, Callable[..., Any]] = {
     "NEWTRUE": lambda m: True,
     "NEWFALSE": lambda m: False,
     "EMPTY_TUPLE": lambda m: (),
-    **dict.fromkeys(("TUPLE1", "TUPLE2", "TUPLE3"), lambda m, *items: m.tuple(items)),
-    "TUPLE": _Machine.tuple,
+    **dict.fromkeys(("TUPLE1", "TUPLE2", "TUPLE3"), lambda m, *items: m.tuple_of(items)),
+    "TUPLE": _Machine.tuple_of,
     "EMPTY_LIST": lambda m: [],
     "LIST": lambda m, items: m.extend([], items),
     "APPEND": lambda m, x, item: m.extend(x, [item]),
