@@ -347,7 +347,7 @@ class _Loader:
                 if isinstance(item, tuple):
                     item = tuple(self.restorer.value(x) if isinstance(x, Name) else x for x in item)
         except Forbidden as error:
-            raise self.forbidden(error.name, error.reason) from error
+            raise self.forbidden(*error.args) from error
         except Exception as error:  # an incomplete pickle can raise almost anything
             message = f"not a .meta file of a saved model: {error or type(error).__name__}"
             raise ModelFileError(message, self.meta) from error
