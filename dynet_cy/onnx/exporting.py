@@ -316,11 +316,7 @@ def _write(w: Writer, steps: list[Step]) -> list[Value]:
 def _output(w: Writer, onnx: Any, name: str, value: Value, batch: str | int | None, integers: bool) -> Any:
     """A result, with an axis for examples even if it is the same for all of them."""
     each = batch is not None
-    tensor = value.name
-    if each and not value.each:
-        tensor = w.add(
-            "Expand", w.add("Unsqueeze", tensor, w.ints(0)), w.size_list(w.shape_of(value.dims, value.batch, True))
-        )
+    tensor = w.for_examples(value) if each else value.name
     output = w.unique(name)
     w.nodes.append(onnx.helper.make_node("Identity", [tensor], [output], name=output))
     shape = [

@@ -15,13 +15,6 @@ def weights(w: Writer, step: Step, args: list[Value]) -> Value:
     return Value(w.store(step.parameter or "weights", step.values[0]), step.dims, step.batch, False)
 
 
-def for_examples(w: Writer, x: Value) -> str:
-    """The tensor of x with an axis for examples, and a value for each of them."""
-    if x.each:
-        return x.name
-    return w.add("Expand", w.add("Unsqueeze", x.name, w.ints(0)), w.size_list(w.shape_of(x.dims, x.batch, True)))
-
-
 @converts("LSTM", "GRU", "RNN")
 def network(w: Writer, step: Step, args: list[Value]) -> Value:
     """Positions come first in ONNX, then examples; the result has an axis for directions before the examples."""
@@ -30,8 +23,8 @@ def network(w: Writer, step: Step, args: list[Value]) -> Value:
     lengths = w.length_of(step.batch)
     lengths = lengths and w.add("Cast", lengths, to=w.helper.TensorProto.INT32)
     each = bool(lengths) or any(a.each for a in args)
-    by_position = w.transpose(for_examples(w, x), [1, 0, 2]) if each else w.add("Unsqueeze", x.name, w.ints(1))
-    states = [w.add("Unsqueeze", for_examples(w, s) if each else s.name, w.ints(0)) for s in start]
+    by_position = w.transpose(w.for_examples(x), [1, 0, 2]) if each else w.add("Unsqueeze", x.name, w.ints(1))
+    states = [w.add("Unsqueeze", w.for_examples(s) if each else s.name, w.ints(0)) for s in start]
     if not each:
         states = [w.add("Unsqueeze", s, w.ints(1)) for s in states]
     direction, reset_after = w.whole(0), w.whole(1)

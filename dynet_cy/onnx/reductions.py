@@ -186,17 +186,13 @@ def sparsemax(w: Writer, step: Step, args: list[Value]) -> Value:
     """Martins and Astudillo, "From softmax to sparsemax", 2016, algorithm 1."""
     x = w.with_rank(args[0], 1)
     n = w.size(x.dims[0])
-    falling, _ = w.top(x.name, n, -1)
-    sums = w.add("CumSum", falling, w.constant(-1, np.int64))
-    float_type = w.helper.TensorProto.FLOAT
-    stop = w.add("Cast", w.add("Squeeze", n, w.ints(0)), to=float_type)
-    ranks = w.add("Range", w.constant(1), w.add("Add", stop, w.constant(1)), w.constant(1))
-    left = w.add("Add", w.add("Mul", ranks, falling), w.constant(1))
-    inside = w.add("Cast", w.add("Greater", left, sums), to=float_type)
-    size = reduce(w, "ReduceSum", inside, [-1], keep=True)
-    top = reduce(w, "ReduceSum", w.add("Mul", inside, falling), [-1], keep=True)
-    threshold = w.add("Div", w.add("Sub", top, w.constant(1)), size)
-    return fitted(w, step, x._replace(name=w.add("Relu", w.add("Sub", x.name, threshold))))
+    falling = x._replace(name=w.top(x.name, n, -1)[0])
+    sums = x._replace(name=w.add("CumSum", falling.name, w.ints(-1)))
+    before = Value(w.add("Cast", w.up_to(n), to=w.helper.TensorProto.FLOAT), x.dims[:1], w.one, False)
+    inside = write(w, "SEL(1 + (n + 1) * x > sums, 1, 0)", n=before, x=falling, sums=sums)
+    parts = inside, w.combine("Mul", inside, falling)
+    size, top = (x._replace(name=reduce(w, "ReduceSum", part.name, [-1], keep=True)) for part in parts)
+    return fitted(w, step, write(w, "RELU(x - (top - 1) / size)", x=x, top=top, size=size))
 
 
 # ---- classes: losses with the index of the true one

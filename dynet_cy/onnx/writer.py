@@ -330,15 +330,21 @@ class Writer:
         batch = next((x.batch for x in xs if x.has_batch), xs[0].batch)
         found = []
         for x in xs:
-            name = self.lifted(x, axes, has_batch, all_axes=True)
-            if each and not x.each:
-                name = self.add("Unsqueeze", name, self.ints(0))
-            if (each, has_batch) != (x.each, x.has_batch):
-                one = tuple(1 for _ in batch)
-                dims = [*x.dims, *[one] * (axes - len(x.dims))]
-                name = self.add("Expand", name, self.size_list(self.shape_of(dims, batch, each)))
-            found.append(name)
+            dims = [*x.dims, *[self.one] * (axes - len(x.dims))]
+            alike = (each, has_batch) == (x.each, x.has_batch)
+            found.append(
+                self.lifted(x, axes, has_batch, all_axes=True) if alike else self.expanded(x, dims, batch, each)
+            )
         return found, each, has_batch
+
+    def expanded(self, x: Value, dims: Sequence[Size], batch: Size, each: bool) -> str:
+        """x repeated along axes of size 1, the batch and the examples."""
+        name = self.lifted(x, len(dims), not sizes.is_one(batch))
+        return self.add("Expand", name, self.size_list(self.shape_of(dims, batch, each)))
+
+    def for_examples(self, x: Value) -> str:
+        """The tensor of x with an axis for examples, and a value for each of them."""
+        return x.name if x.each else self.expanded(x, x.dims, x.batch, True)
 
     def transpose(self, name: str, order: Sequence[int]) -> str:
         return name if list(order) == list(range(len(order))) else self.add("Transpose", name, perm=list(order))
@@ -384,18 +390,14 @@ class Writer:
         name = next((n for n, columns in self.indices.items() if columns == items and any(map(bool, items))), None)
         if sizes.constant(tuple(map(len, items))) is None and name is None:
             return self._growing(items, count, has_batch)
-        if len(set(items)) == 1:
-            return Picked(self._shaped(self.constant(items[0], np.int64), False, count, has_batch, batch), False)
         each = self.examples is not None
-        if name is not None:
-            return Picked(self._shaped(name, each, count, has_batch, batch), each)
-        parts = []
-        for place in range(len(items[0])):
-            column = tuple(i[place] for i in items)
-            parts.append(self._index(column))
-        together = parts[0][0] if len(parts) == 1 else self._side_by_side(parts, each)
-        each = each and any(part_each for _, part_each in parts)
-        return Picked(self._shaped(together, each, count, has_batch, batch), each)
+        if len(set(items)) == 1:
+            name, each = self.ints(*items[0]), False
+        elif name is None:
+            parts = [self._index(column) for column in zip(*items)]
+            name = parts[0][0] if len(parts) == 1 else self._side_by_side(parts, each)
+            each = each and any(part_each for _, part_each in parts)
+        return Picked(self.reshape(name, each, [batch, count]) if has_batch else name, each)
 
     def _index(self, column: Size) -> tuple[str, bool]:
         """One index as a list of length 1, and whether it differs from example to example."""
@@ -447,10 +449,6 @@ class Writer:
             if sizes.constant(size) is None:
                 name = self.add("Slice", name, self.ints(0), self.size(size), self.ints(axis))
         return name
-
-    def _shaped(self, name: str, each: bool, count: Size, has_batch: bool, batch: Size) -> str:
-        """Flat indices, with an axis for the batch if there is one."""
-        return self.reshape(name, each, [batch, count]) if has_batch else name
 
     # ---- leaves
 
