@@ -18,9 +18,9 @@ def constant(w: Writer, step: Step, args: list[Value]) -> Value:
 
 def stored(w: Writer, step: Step, array: Array) -> str:
     """A parameter as an initializer with its name, stored once."""
-    if step.entry not in w.parameters:
-        w.parameters[step.entry] = w.store(step.parameter or "parameter", array)
-    return w.parameters[step.entry]
+    if step.entry not in w.file.parameters:
+        w.file.parameters[step.entry] = w.store(step.parameter or "parameter", array)
+    return w.file.parameters[step.entry]
 
 
 @converts("parameter")

@@ -73,41 +73,48 @@ def as_float(word: int) -> float:
     return found
 
 
-class Writer:
-    """Nodes and initializers of an ONNX graph, added one after the other."""
+class File:
+    """The contents of a file, to which the writers of several functions may add."""
 
-    def __init__(self, onnx: Any, traced: Traced, examples: str | int | None) -> None:
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.initializers: dict[str, Any] = {}
+        self.names: set[str] = set()
+        self.constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self.parameters: dict[int | None, str] = {}
+
+    def unique(self, name: str) -> str:
+        """A name that no tensor has yet."""
+        found, k = name, 0
+        while found in self.names:
+            k += 1
+            found = f"{name}_{k}"
+        self.names.add(found)
+        return found
+
+
+class Writer:
+    """Nodes and initializers of a function, added to a file one after the other."""
+
+    def __init__(self, onnx: Any, file: File, traced: Traced, examples: str | int | None) -> None:
+        self.file = file
+        self.nodes = file.nodes
         self.helper = onnx.helper
         self.numpy_helper = onnx.numpy_helper
         self.axes = traced.axes
         # For each tensor that is an input of whole numbers: these numbers in the traces.
         self.indices: dict[str, tuple[tuple[int, ...], ...]] = {}
-        self.parameters: dict[int | None, str] = {}
         self.examples = examples
-        self.nodes: list[Any] = []
-        self.initializers: dict[str, Any] = {}
-        self.bytes = 0
         self.step: Step | None = None
         # For each recurrent network: the tensor of its state at the end.
         self.last_states: dict[int, str] = {}
         # For each named axis along which examples have lengths of their own: the tensor of these lengths.
         self.lengths: dict[str, str] = {}
         self._masks: dict[str | None, str] = {}
-        self._names: set[str] = set()
-        self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._sizes: dict[object, str] = {}
         self._sources: dict[str, tuple[str, int]] = {}
 
     # ---- names, constants, nodes
-
-    def unique(self, name: str) -> str:
-        """A name that no tensor has yet."""
-        found, k = name, 0
-        while found in self._names:
-            k += 1
-            found = f"{name}_{k}"
-        self._names.add(found)
-        return found
 
     def source(self, axis: str, tensor: str, place: int) -> None:
         """Record where the size of a named axis can be read: along this axis of an input tensor."""
@@ -121,24 +128,23 @@ class Writer:
     def add(self, op: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
         """Add a node; returns the name of its (last) result."""
         step = "" if self.step is None else self.step.op
-        names = [self.unique(f"{step}/{op}" if step else op) for _ in range(outputs)]
+        names = [self.file.unique(f"{step}/{op}" if step else op) for _ in range(outputs)]
         self.nodes.append(self.helper.make_node(op, inputs, names, name=names[-1], **attributes))
         return names[-1]
 
     def store(self, name: str, array: Array) -> str:
         """Add an initializer; returns its name, with a number appended if the name is taken."""
-        found = self.unique(name)
-        self.initializers[found] = self.numpy_helper.from_array(np.asarray(array, order="C"), found)
-        self.bytes += array.nbytes
+        found = self.file.unique(name)
+        self.file.initializers[found] = self.numpy_helper.from_array(np.asarray(array, order="C"), found)
         return found
 
     def constant(self, array: npt.ArrayLike, dtype: type = np.float32) -> str:
         """A constant tensor, int64 for `dtype` int; equal ones are stored once."""
         values: Array = np.asarray(array, np.int64 if dtype is int else dtype)
         key = (str(values.dtype), values.shape, values.tobytes())
-        if key not in self._constants:
-            self._constants[key] = self.store("constant", values)
-        return self._constants[key]
+        if key not in self.file.constants:
+            self.file.constants[key] = self.store("constant", values)
+        return self.file.constants[key]
 
     def ints(self, *numbers: int) -> str:
         """A constant list of whole numbers."""
