@@ -23,6 +23,17 @@ from dynet_cy.onnx.errors import ExportError
 from dynet_cy.onnx.recurrences import Chain, chains
 
 Floating = npt.NDArray[Any]
+Outputs = Mapping[str, Union[int, tuple[int, ...]]]
+
+
+def numbers_in(outputs: Outputs) -> list[int]:
+    """The numbers of the nodes of all results."""
+    return [n for number in outputs.values() for n in ((number,) if isinstance(number, int) else number)]
+
+
+def renumbered(outputs: Outputs, new: Mapping[int, int]) -> Outputs:
+    """Results with other numbers of their nodes."""
+    return {name: new[n] if isinstance(n, int) else tuple(new[k] for k in n) for name, n in outputs.items()}
 
 
 class Run(NamedTuple):
@@ -40,7 +51,7 @@ class Run(NamedTuple):
     contents: list[NodeContents]
     values: list[Floating | None]
     inputs: list[str | None]
-    outputs: dict[str, int | tuple[int, ...]]
+    outputs: Outputs
     weights: dict[int, Floating]
 
 
@@ -530,7 +541,7 @@ class _Folding:
             joined = self.gathered(numbers[0], "concatenate", numbers, (axis, 0, 0, 0))
             outputs[name] = tuple(map(self._single, numbers)) if joined is None else joined
         runs = []
-        wanted = {k for number in outputs.values() for k in ([number] if isinstance(number, int) else number)}
+        wanted = set(numbers_in(outputs))
         for number in range(len(self.made) - 1, -1, -1):
             if number in wanted:
                 wanted.update(self.made[number].node.args)
@@ -543,10 +554,7 @@ class _Folding:
                     [m.contents[t] for m in made],
                     [m.values[t] for m in made],
                     [m.input for m in made],
-                    {
-                        name: kept[number] if isinstance(number, int) else tuple(kept[n] for n in number)
-                        for name, number in outputs.items()
-                    },
+                    renumbered(outputs, kept),
                     {},
                 )
             )
