@@ -198,36 +198,18 @@ def sparsemax(w: Writer, step: Step, args: list[Value]) -> Value:
 # ---- classes: losses with the index of the true one
 
 
-def classes(w: Writer, step: Step, x: Value) -> Value:
-    """1 at the true class, 0 at others: in the shape of x, which has the classes along its first axis."""
-    true = w.picked(w.one, not sizes.is_one(step.batch))
-    places = w.add("OneHot", true.name, w.size(x.dims[0]), w.constant([0, 1]), axis=-1)  # [.., 1, classes]
-    return Value(w.add("Squeeze", places, w.ints(-2)), x.dims, step.batch, true.each)
-
-
-def losses(w: Writer, x: Value, true: Value) -> Value:
+@converts("pickneglogsoftmax", "pickneglogsoftmax_at", "hinge")
+def loss_of_class(w: Writer, step: Step, args: list[Value]) -> Value:
+    x = w.flat(args[0])
+    batch = args[1].batch if len(args) > 1 else step.batch
+    places = w.as_indices(args[1], [w.one]) if len(args) > 1 else w.picked(w.one, not sizes.is_one(batch))
+    spots = w.add("OneHot", places.name, w.size(x.dims[0]), w.constant([0, 1]), axis=-1)  # [.., 1, classes]
+    true = Value(w.add("Squeeze", spots, w.ints(-2)), x.dims, batch, places.each)
+    if step.op == "hinge":
+        formula = "SUM(SEL(true > 0, 0, RELU(x - SUM(SEL(true > 0, x, 0)) + margin)))"
+        return write(w, formula, true=true, x=x, margin=w.number(0))
     logs = x._replace(name=w.add("LogSoftmax", x.name, axis=-1))
     return write(w, "SUM(SEL(true > 0, 0 - logs, 0))", true=true, logs=logs)
-
-
-@converts("pickneglogsoftmax")
-def pickneglogsoftmax(w: Writer, step: Step, args: list[Value]) -> Value:
-    x = w.flat(args[0])
-    return losses(w, x, classes(w, step, x))
-
-
-@converts("pickneglogsoftmax_at")
-def pickneglogsoftmax_at(w: Writer, step: Step, args: list[Value]) -> Value:
-    x = w.flat(args[0])
-    spots = w.add("Squeeze", w.hot(w.with_axes(args[1], [w.one]), x.dims[0]), w.ints(-2))
-    return losses(w, x, args[1]._replace(name=spots, dims=x.dims))
-
-
-@converts("hinge")
-def hinge(w: Writer, step: Step, args: list[Value]) -> Value:
-    x = w.flat(args[0])
-    formula = "SUM(SEL(true > 0, 0, RELU(x - SUM(SEL(true > 0, x, 0)) + margin)))"
-    return write(w, formula, true=classes(w, step, x), x=x, margin=w.number(0))
 
 
 # ---- losses

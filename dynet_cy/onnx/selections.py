@@ -23,6 +23,12 @@ def stored(w: Writer, step: Step, array: Array) -> str:
     return w.file.parameters[step.entry]
 
 
+def stored_rows(w: Writer, step: Step) -> str:
+    """A table; the axis of rows comes first, like the batch."""
+    table = step.values[0]
+    return stored(w, step, table.transpose(0, *range(table.ndim - 1, 0, -1)))
+
+
 @converts("parameter")
 def parameter(w: Writer, step: Step, args: list[Value]) -> Value:
     array = step.values[0].reshape([d[0] for d in step.dims], order="F")
@@ -31,10 +37,7 @@ def parameter(w: Writer, step: Step, args: list[Value]) -> Value:
 
 @converts("lookup")
 def lookup(w: Writer, step: Step, args: list[Value]) -> Value:
-    """Rows of a table; the axis of rows comes first, like the batch."""
-    table = step.values[0]
-    name = stored(w, step, table.transpose(0, *range(table.ndim - 1, 0, -1)))
-    rows = w.picked(step.batch, False)
+    name, rows = stored_rows(w, step), w.picked(step.batch, False)
     found = w.add("Gather", name, rows.name, axis=0)
     if sizes.is_one(step.batch):
         found = w.add("Squeeze", found, w.ints(int(rows.each)))
@@ -43,10 +46,8 @@ def lookup(w: Writer, step: Step, args: list[Value]) -> Value:
 
 @converts("lookup_at")
 def lookup_at(w: Writer, step: Step, args: list[Value]) -> str:
-    table = step.values[0]
-    name = stored(w, step, table.transpose(0, *range(table.ndim - 1, 0, -1)))
-    found = w.add("Gather", name, w.as_indices(args[0]).name, axis=0)
-    if len(step.dims) != table.ndim - 1 + len(args[0].dims):  # one index
+    found = w.add("Gather", stored_rows(w, step), w.as_indices(args[0]).name, axis=0)
+    if len(step.dims) != step.values[0].ndim - 1 + len(args[0].dims):  # one index
         found = w.to(found, args[0].each, step.dims, step.batch)
     return found
 

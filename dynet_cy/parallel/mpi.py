@@ -333,10 +333,6 @@ class MPICommunicator(Communicator):
         """See `Communicator`."""
         self.watch.abort(message, code)
 
-    def close(self) -> None:
-        """See `Communicator`."""
-        self.inside.close()
-
     def reducer(self, trainer: Trainer, reduction: str) -> Reducer | None:
         """See `Communicator`."""
         if self.hosts == 1:
