@@ -9,6 +9,7 @@ differ from example to example.
 from __future__ import annotations
 
 import functools
+import itertools
 import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -183,16 +184,11 @@ class Writer:
     def size_list(self, wanted: Iterable[Size | str]) -> str:
         """Sizes as one list; EXAMPLES is the number of examples."""
         parts: list[str] = []
-        run: list[int] = []
-        for size in wanted:
-            found = size if isinstance(size, str) else self._formula(size)
-            if isinstance(found, int):
-                run.append(found)
-                continue
-            parts += [self.ints(*run)] if run else []
-            run = []
-            parts.append(self._measured(found))
-        parts += [self.ints(*run)] if run or not parts else []
+        found: Any = [size if isinstance(size, str) else self._formula(size) for size in wanted]
+        for known, run in itertools.groupby(found, lambda x: isinstance(x, int)):
+            together = [*run]
+            parts += [self.ints(*together)] if known else map(self._measured, together)
+        parts = parts or [self.ints()]
         return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=0)
 
     def _formula(self, size: Size) -> int | sizes.Formula:
@@ -395,7 +391,7 @@ class Writer:
         items, batch = self.step.items if items is None else items, self.step.batch
         name = next((n for n, columns in self.indices.items() if columns == items and any(map(bool, items))), None)
         if sizes.constant(tuple(map(len, items))) is None and name is None:
-            return self._growing(items, count, has_batch)
+            return self._growing(items, has_batch)
         each = self.examples is not None
         if len(set(items)) == 1:
             name, each = self.ints(*items[0]), False
@@ -430,27 +426,27 @@ class Writer:
         names = [name if part_each else self.add("Expand", name, one) for name, part_each in parts]
         return self.add("Concat", *names, axis=-1)
 
-    def _growing(self, items: Sequence[tuple[int, ...]], count: Size, has_batch: bool) -> Picked:
+    def _growing(self, items: Sequence[tuple[int, ...]], has_batch: bool) -> Picked:
         """Indices that are not an input and whose number depends on sizes: a prefix of the longest list."""
         assert self.step is not None
-        longest = items[-1]
-        per = tuple(self.step.batch) if has_batch else count
         # One row per batch element, so that a prefix can be taken along both axes.
-        tables = []
-        for t, words in enumerate(items):
-            shape = (per[t], len(words) // per[t]) if has_batch else (len(words),)
-            tables.append(np.array(words, np.int64).reshape(shape))
-        if any((table != tables[-1][tuple(slice(n) for n in table.shape)]).any() for table in tables):
+        shapes: list[tuple[int, ...]] = [(n, -1) if has_batch else (-1,) for n in self.step.batch]
+        name = self._prefix([np.array(words, np.int64).reshape(shape) for words, shape in zip(items, shapes)])
+        if name is None:
             raise self.refused(
-                f"has indices that depend on the sizes of the inputs, such as {list(longest[:5])}, and are not a "
+                f"has indices that depend on the sizes of the inputs, such as {list(items[-1][:5])}, and are not a "
                 "prefix of the longest list"
             )
-        return Picked(self._cut(tables), False)
+        return Picked(name, False)
 
-    def _cut(self, tables: Sequence[Array]) -> str:
-        """A slice of the last table from the beginning of all axes, with the current sizes."""
-        name = self.constant(tables[-1], tables[-1].dtype.type)
-        for axis in range(tables[-1].ndim):
+    def _prefix(self, tables: Sequence[Array]) -> str | None:
+        """A slice of the last table from the beginning of all axes, with the current sizes; None if the other tables
+        are no such slices."""
+        last = tables[-1]
+        if any((table != last[tuple(slice(n) for n in table.shape)]).any() for table in tables):
+            return None
+        name = self.constant(last, last.dtype.type)
+        for axis in range(last.ndim):
             size = tuple(t.shape[axis] for t in tables)
             if sizes.constant(size) is None:
                 name = self.add("Slice", name, self.ints(0), self.size(size), self.ints(axis))
@@ -465,10 +461,10 @@ class Writer:
             v.reshape((*[d[t] for d in step.dims], *([step.batch[t]] if has_batch else []))).T
             for t, v in enumerate(step.values)
         ]
-        last = arrays[-1]
-        if any((a != last[tuple(slice(n) for n in a.shape)]).any() for a in arrays):
+        name = self._prefix([np.ascontiguousarray(a) for a in arrays])
+        if name is None:
             raise ExportError(
                 "export: the function makes an input whose numbers depend on its arguments, which a file cannot do; "
                 "compute them with operations, or pass them as an input of their own"
             )
-        return Value(self._cut([np.ascontiguousarray(a) for a in arrays]), step.dims, step.batch, False)
+        return Value(name, step.dims, step.batch, False)
