@@ -329,8 +329,6 @@ class _Loader:
                 item, at = _TrustingUnpickler(file, self.restorer).load(), file.tell()
             else:
                 item, at = unpickle(meta, at, self.restorer)
-                if isinstance(item, tuple):
-                    item = tuple(self.restorer.value(x) if isinstance(x, Name) else x for x in item)
         except Forbidden as error:
             raise self.forbidden(*error.args) from error
         except Exception as error:  # an incomplete pickle can raise almost anything
@@ -399,8 +397,8 @@ class _Loader:
                         count = self.below(headers[at:], name) or count
                     found = self.next_entries(entries, count, f"{cls.__name__} {name}")
                     at += count
-                    if not all(entry.name.startswith(name) for entry in found):
-                        stray = next(entry.name for entry in found if not entry.name.startswith(name))
+                    stray = next((entry.name for entry in found if not entry.name.startswith(name)), None)
+                    if stray is not None:
                         message = f"{stray} stands where {self.meta} has {cls.__name__} {name} of {count} parameters"
                         raise ModelMismatchError(message, self.data)
                     if isinstance(x, nn.Layer):

@@ -92,16 +92,13 @@ def unpickle(data: bytes, start: int, maker: Maker) -> tuple[Any, int]:
         maker: decides what names stand for.
 
     Returns:
-        The object, and where the pickle ends. If it is a tuple, those of its elements that are names are still names.
+        The object, and where the pickle ends.
 
     Raises:
         PickleError: not a pickle, an incomplete one, or one of anything but plain data.
     """
     machine = _Machine(data, start, maker)
-    found = machine.run()
-    if isinstance(found, _Tuple):
-        found = tuple(x if isinstance(x, Name) else machine.value(x) for x in found.items)
-    return found, machine.at
+    return machine.value(machine.run()), machine.at
 
 
 class _Machine:
