@@ -65,10 +65,9 @@ def gates(w: Writer, sums: str, size: int, plan: list[tuple[int, str]]) -> str:
     """Blocks of `size` rows, each with its activation; the plan gives a number of blocks and their operator."""
     parts, start = [], 0
     for blocks, operator in plan:
-        if blocks:
-            parts.append(w.add(operator, w.cut(sums, start, start + blocks * size)))
-            start += blocks * size
-    return parts[0] if len(parts) == 1 else w.add("Concat", *parts, axis=-1)
+        parts.append(w.add(operator, w.cut(sums, start, start + blocks * size)))
+        start += blocks * size
+    return w.add("Concat", *parts, axis=-1)
 
 
 @converts("vanilla_lstm_gates", "vanilla_lstm_gates_projected")
@@ -128,11 +127,11 @@ def dropout_mask(w: Writer, step: Step, args: list[Value]) -> Value:
 @converts("gated_affine")
 def gated_affine(w: Writer, step: Step, args: list[Value]) -> str:
     blocks, logistic, tanh = (w.whole(k) for k in range(3))
-    plan = [(logistic, "Sigmoid"), (tanh, "Tanh"), (blocks - logistic - tanh, "Sigmoid")]
+    counts = (logistic, "Sigmoid"), (tanh, "Tanh"), (blocks - logistic - tanh, "Sigmoid")
+    plan = [(n, operator) for n, operator in counts if n]
     sums = affine_transform(w, step, args).name
-    used = [(n, operator) for n, operator in plan if n]
-    if len(used) == 1:
-        return w.add(used[0][1], sums)
+    if len(plan) == 1:
+        return w.add(plan[0][1], sums)
     return gates(w, sums, _known(w, step.dims[0]) // blocks, plan)
 
 
