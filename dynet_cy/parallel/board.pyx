@@ -225,7 +225,7 @@ cdef class Board:
         Args:
             name: its name; "" once it has been removed.
         """
-        cdef bytes encoded = os.fsencode(name) + bytes(2)
+        cdef bytes encoded = os.fsencode(name) + bytes(1)
         cdef char* file = self.seats[self.rank].file
         if <size_t>len(encoded) <= sizeof(self.seats[0].file):
             # The first byte is cleared first and written last, so that a reader never sees part of a name.
