@@ -31,6 +31,8 @@ import struct
 from collections import deque
 from collections.abc import Iterable
 from enum import Enum
+from functools import partial
+from operator import methodcaller
 from typing import Any, Callable, Optional, Protocol
 
 _LONGEST_INT = 1700  # bytes: Python limits the conversion of much larger ones to text
@@ -125,7 +127,7 @@ class _Machine:
             taken = [] if argument is None else [self.argument(argument)]
             marked = [self.since_mark()] if takes_marked else []
             if count:
-                taken += [self.pop() for _ in range(count)][::-1]
+                taken += self.popped(count)
             found = do(self, *taken, *marked)
             if do is _Machine.stop:
                 return found
@@ -162,16 +164,18 @@ class _Machine:
                 raise PickleError(f"an integer of {len(text)} digits")
             return (decoded(text), decoded(self.line())) if form.name.endswith("pair") else decoded(text)
         n = int.from_bytes(self.read(_COUNTS[n]), "little", signed=n == pickletools.TAKEN_FROM_ARGUMENT4)
-        if form.name.startswith("long") and n > _LONGEST_INT:
+        if n > _LONGEST_INT and form.name.startswith("long"):
             raise PickleError(f"an integer of {n} bytes")
         return decoded(self.read(n))
 
     # ---- the stack
 
-    def pop(self) -> Any:
-        if len(self.stack) <= (self.marks[-1] if self.marks else 0):
+    def popped(self, count: int) -> list[Any]:
+        if len(self.stack) - count < (self.marks[-1] if self.marks else 0):
             raise PickleError(f"nothing is on the stack at byte {self.at}")
-        return self.stack.pop()
+        found = self.stack[-count:]
+        del self.stack[-count:]
+        return found
 
     def since_mark(self) -> list[Any]:
         if not self.marks:
@@ -185,11 +189,15 @@ class _Machine:
         if self.marks and self.marks[-1] == len(self.stack):
             self.marks.pop()
         else:
-            self.pop()
+            self.popped(1)
 
     def keep(self, place: int) -> None:
-        self.memo[place] = self.pop()
+        self.memo[place] = self.popped(1)[0]
         self.stack.append(self.memo[place])
+
+    def memoize(self, x: Any) -> Any:
+        self.memo[len(self.memo)] = x
+        return x
 
     def recall(self, place: int) -> Any:
         if place not in self.memo:
@@ -353,22 +361,6 @@ def _unquoted(text: bytes) -> str:
     return codecs.escape_decode(text[1:-1])[0].decode("ascii")
 
 
-def _ascii(data: bytes) -> str:
-    return data.decode("ascii")
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "surrogatepass")
-
-
-def _unsigned(data: bytes) -> int:
-    return int.from_bytes(data, "little")
-
-
-def _signed(data: bytes) -> int:
-    return int.from_bytes(data, "little", signed=True)
-
-
 # The bytes of a number that says how long an argument is, by what `pickletools` calls it.
 _COUNTS = {
     pickletools.TAKEN_FROM_ARGUMENT1: 1,
@@ -380,17 +372,19 @@ _FLAGS = {b"00": False, b"01": True}
 
 # What the bytes of an argument mean, by the form of it.
 _ARGUMENTS: dict[str, Callable[[bytes], Any]] = {
-    **dict.fromkeys(("uint1", "uint2", "uint4", "uint8"), _unsigned),
-    **dict.fromkeys(("int4", "long1", "long4"), _signed),
+    **dict.fromkeys(("uint1", "uint2", "uint4", "uint8"), partial(int.from_bytes, byteorder="little")),
+    **dict.fromkeys(("int4", "long1", "long4"), partial(int.from_bytes, byteorder="little", signed=True)),
     "decimalnl_short": lambda data: _FLAGS[data] if data in _FLAGS else int(data),
     "decimalnl_long": lambda data: int(data.rstrip(b"L")),
     "floatnl": float,
     "float8": lambda data: struct.unpack(">d", data)[0],
     "stringnl": _unquoted,
     "stringnl_noescape_pair": bytes.decode,
-    **dict.fromkeys(("string1", "string4"), _ascii),
-    "unicodestringnl": lambda data: data.decode("raw-unicode-escape"),
-    **dict.fromkeys(("unicodestring1", "unicodestring4", "unicodestring8"), _text),
+    **dict.fromkeys(("string1", "string4"), methodcaller("decode", "ascii")),
+    "unicodestringnl": methodcaller("decode", "raw-unicode-escape"),
+    **dict.fromkeys(
+        ("unicodestring1", "unicodestring4", "unicodestring8"), methodcaller("decode", "utf-8", "surrogatepass")
+    ),
     **dict.fromkeys(("bytes1", "bytes4", "bytes8"), bytes),
     "bytearray8": bytearray,
 }
@@ -410,7 +404,7 @@ _INSTRUCTIONS: dict[str, Callable[..., Any]] = {
     "DUP": lambda m, x: x,
     **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), _Machine.keep),
     **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _Machine.recall),
-    "MEMOIZE": lambda m, x: m.memo.update({len(m.memo): x}) or x,
+    "MEMOIZE": _Machine.memoize,
     "NONE": lambda m: None,
     "NEWTRUE": lambda m: True,
     "NEWFALSE": lambda m: False,
