@@ -353,16 +353,15 @@ class _Checkpoint:
             gradient, rows = f"gradient:{name}", f"rows:{name}"
             if gradient not in self.names:
                 continue
-            if isinstance(x, Parameters):
-                self.check_tensor(gradient, x.shape(), own_name)
-                continue
-            if rows not in self.names:
-                raise self.mismatch("the file has gradients of rows, but not which", own_name)
-            count = (*self.file.get_slice(rows).get_shape(), 0)[0]
-            self.check_tensor(rows, (count,), own_name, "U32")
-            self.check_tensor(gradient, (count, *x.shape()[1:]), own_name)
-            if count and self.file.get_tensor(rows).max() >= len(x):
-                raise self.mismatch("the file has gradients of rows that are not there", own_name)
+            shape = x.shape()
+            if isinstance(x, LookupParameters):
+                if rows not in self.names:
+                    raise self.mismatch("the file has gradients of rows, but not which", own_name)
+                shape = ((*self.file.get_slice(rows).get_shape(), 0)[0], *shape[1:])
+                self.check_tensor(rows, shape[:1], own_name, "U32")
+                if self.file.get_tensor(rows).max(initial=0) >= len(x):
+                    raise self.mismatch("the file has gradients of rows that are not there", own_name)
+            self.check_tensor(gradient, shape, own_name)
         return [own[name] for name in own if name in self.given]
 
     def check_trainer(self, trainer: Trainer) -> None:
@@ -381,9 +380,7 @@ class _Checkpoint:
         if there["settings"]["_swapped"] and there["settings"]["_average"] is None:
             raise self.damaged(ValueError("the parameters are set to a moving average that is not there"))
         wanted_groups = [group["names"] for group in own["_groups"]]
-        groups = [group["names"] for group in there["settings"].get("_groups", ())]
-        if "_groups" not in there["settings"]:
-            groups = wanted_groups
+        groups = [group["names"] for group in there["settings"].get("_groups", own["_groups"])]
         if groups != wanted_groups:
             raise self.mismatch(f"the trainer has the groups of parameters {wanted_groups}, the file {groups}")
         wanted = {name: x for x, names in self.states_of(trainer) for name in names or ()}

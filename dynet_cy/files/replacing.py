@@ -77,6 +77,7 @@ class Replacement:
     def __init__(self, path: Path) -> None:
         self._path = os.fsdecode(path)
         self.target = os.path.realpath(self._path)
+        self._start = f".{os.path.basename(self.target)[:_LONGEST]}."  # of the names of temporary files
         self._temporary = ""
         self._mode: int | None = None
         self._kept = False
@@ -98,16 +99,10 @@ class Replacement:
         """Whether there is a temporary file, and not a pipe or a device that is written directly."""
         return bool(self._temporary)
 
-    def _names(self) -> tuple[str, re.Pattern[str]]:
-        """The prefix and the pattern of the names of temporary files."""
-        start = f".{os.path.basename(self.target)[:_LONGEST]}."
-        return start, re.compile(re.escape(start) + r"[0-9a-f]{16}\.tmp")
-
     def _remove_left(self) -> None:
         """Remove temporary files left by killed saves of the same file."""
-        folder = os.path.dirname(self.target)
-        _, pattern = self._names()
-        with os.scandir(folder) as entries:
+        pattern = re.compile(re.escape(self._start) + r"[0-9a-f]{16}\.tmp")
+        with os.scandir(os.path.dirname(self.target)) as entries:
             left = [entry.path for entry in entries if pattern.fullmatch(entry.name)]
         for path in left:
             # another process holds the lock, the file was removed, or this file system has no locks
@@ -120,9 +115,8 @@ class Replacement:
                     os.close(descriptor)
 
     def _made(self) -> IO[bytes]:
-        start, _ = self._names()
         while True:
-            self._temporary = os.path.join(os.path.dirname(self.target), f"{start}{os.urandom(8).hex()}.tmp")
+            self._temporary = os.path.join(os.path.dirname(self.target), f"{self._start}{os.urandom(8).hex()}.tmp")
             self._note(True)
             try:
                 descriptor = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)

@@ -32,22 +32,18 @@ from dynet_cy.files.unpickling import Name
 
 
 class Forbidden(Exception):
-    """A file names something that is not allowed, or uses it in a way that is not allowed."""
-
-    def __init__(self, name: Name, reason: str) -> None:
-        super().__init__(name, reason)
-        self.name = name
-        self.reason = reason
+    """A file names something that is not allowed, or uses it in a way that is not allowed: the name, and the reason."""
 
 
 # Types that a spec may have as values, such as the factory of a defaultdict.
 _TYPES = {t.__name__: t for t in (int, float, str, bool, list, dict, tuple, set, frozenset)}
 
-# Types of Python whose objects a pickle may make by a call.
-_BUILT_IN = ("set", "frozenset", "bytearray", "bytes")
-
 # Classes of plain data in the standard library whose objects are restored like those of the program.
-_PLAIN = {("argparse", "Namespace"), ("optparse", "Values"), ("types", "SimpleNamespace")}
+_PLAIN = {
+    *(("builtins", name) for name in ("set", "frozenset", "bytearray", "bytes")),
+    *(("collections", name) for name in ("OrderedDict", "defaultdict", "Counter", "deque")),
+    *(("argparse", "Namespace"), ("optparse", "Values"), ("types", "SimpleNamespace")),
+}
 
 # Modules that base classes of the program's classes may come from.
 _BASES = {"builtins", "abc", "typing", "typing_extensions", "collections", "collections.abc", "enum"}
@@ -222,14 +218,9 @@ class Restorer:
             if not isinstance(known, type) or is_model_class(known):
                 raise Forbidden(name, "which is not a class of plain data")
             return known
-        module = name.module
-        if (module, name.name) in _PLAIN:
-            plain: type = getattr(importlib.import_module(module), name.name)
+        if (name.module, name.name) in _PLAIN:
+            plain: type = getattr(importlib.import_module(name.module), name.name)
             return plain
-        if module == "collections" or (module == "builtins" and name.name in _BUILT_IN):
-            for kind in _CONTAINERS:
-                if (kind.__module__, kind.__qualname__) == (module, name.name):
-                    return kind
         cls = self.found(name)
         if not self.is_own(cls.__module__):
             raise Forbidden(name, "which is not a class of the program's own modules")
@@ -335,51 +326,34 @@ def _tuple(cls: Any, *items: Any) -> Any:
     return tuple.__new__(cls, _checked(items[0], list, tuple) if items else ())
 
 
-def _filled(base: Any, fill: Callable[[Any, Any], None], *kinds: type) -> Callable[..., Any]:
-    """What makes objects of classes derived from `base`, with elements that are given in one of these kinds."""
+def _like(base: Any, *kinds: tuple[type, ...]) -> Callable[..., Any]:
+    """What makes objects of a class derived from `base`, from arguments of these kinds."""
 
-    def make(cls: Any, items: Any = ()) -> Any:
-        made = base.__new__(cls)
-        fill(made, _checked(items, *kinds))
+    def make(cls: Any, *given: Any) -> Any:
+        if len(given) > len(kinds):
+            raise TypeError(f"{cls.__name__} takes {len(kinds)} arguments, not {len(given)}")
+        arguments = [_checked(x, *kind) for x, kind in zip(given, kinds)]
+        made = base.__new__(cls, *arguments)
+        if base.__init__ is not object.__init__:
+            base.__init__(made, *arguments)
         return made
 
     return make
 
 
-def _dict(cls: Any, items: Any = ()) -> Any:
-    made = dict.__new__(cls)
-    for key, value in _checked(items, dict).items() if items else ():
-        dict.__setitem__(made, key, value)
-    return made
-
-
 def _ordered(cls: Any, items: Any = ()) -> Any:
     """As Python 2 pickles them, with a list of pairs."""
     made = collections.OrderedDict.__new__(cls)
-    for key, value in _checked(items, list, tuple, dict):
+    for key, value in _checked(items, list, tuple):
         collections.OrderedDict.__setitem__(made, key, value)
     return made
 
 
-def _default(cls: Any, factory: Any = None, items: Any = None) -> Any:
+def _default(cls: Any, factory: Any = None, *items: Any) -> Any:
     if factory is not None and factory not in _TYPES.values():
         raise TypeError(f"defaultdict with the factory {factory!r:.100}")
     made = collections.defaultdict.__new__(cls)
-    collections.defaultdict.__init__(made, factory)
-    for key, value in (_checked(items, dict) if items is not None else {}).items():
-        dict.__setitem__(made, key, value)
-    return made
-
-
-def _frozenset(cls: Any, items: Any = ()) -> Any:
-    return frozenset.__new__(cls, _checked(items, list, tuple, frozenset))
-
-
-def _deque(cls: Any, items: Any = (), longest: Any = None) -> Any:
-    made = collections.deque.__new__(cls)
-    if longest is not None:
-        _checked(longest, int)
-    collections.deque.__init__(made, _checked(items, list, tuple), longest)
+    collections.defaultdict.__init__(made, factory, *[_checked(x, dict) for x in items])
     return made
 
 
@@ -389,30 +363,20 @@ def _bytearray(cls: Any, x: Any = b"", encoding: Any = None) -> Any:
     return made
 
 
-def _scalar(base: Any) -> Callable[..., Any]:
-    def make(cls: Any, *x: Any) -> Any:
-        return base.__new__(cls, *[_checked(one, base) for one in x[:1]])
-
-    return make
-
-
 # Base types that hold elements or a value, the most specific first.
 _CONTAINERS: dict[type, Callable[..., Any]] = {
     collections.OrderedDict: _ordered,
     collections.defaultdict: _default,
-    collections.Counter: _dict,
-    collections.deque: _deque,
+    collections.Counter: _like(dict, (dict,)),
+    collections.deque: _like(collections.deque, (list, tuple), (int, type(None))),
     types.SimpleNamespace: types.SimpleNamespace.__new__,
     tuple: _tuple,
-    list: _filled(list, list.extend, list, tuple),
-    dict: _dict,
-    set: _filled(set, set.update, list, tuple, set),
-    frozenset: _frozenset,
+    list: _like(list, (list, tuple)),
+    dict: _like(dict, (dict,)),
+    set: _like(set, (list, tuple, set)),
+    frozenset: _like(frozenset, (list, tuple, frozenset)),
     bytearray: _bytearray,
-    str: _scalar(str),
-    bytes: _scalar(bytes),
-    int: _scalar(int),
-    float: _scalar(float),
+    **{kind: _like(kind, (kind,)) for kind in (str, bytes, int, float)},
 }
 
 
@@ -479,14 +443,6 @@ def _set_array(made: Any, version: Any, shape: Any, dtype: Any, fortran: Any, da
     made.__setstate__((1, shape, dtype, bool(fortran), data))
 
 
-def _complex(real: Any, imaginary: Any) -> complex:
-    return complex(_checked(real, float), _checked(imaginary, float))
-
-
-def _range(*bounds: Any) -> range:
-    return range(*[_checked(x, int) for x in bounds])
-
-
 def _array_of(data: Any, dtype: Any, shape: Any, order: Any) -> Any:
     """An array as protocol 5 pickles it."""
     made = np.empty(0, np.int8)
@@ -496,8 +452,8 @@ def _array_of(data: Any, dtype: Any, shape: Any, order: Any) -> Any:
 
 _FUNCTIONS: dict[tuple[str, str], Callable[..., Any]] = {
     ("_codecs", "encode"): _encode,
-    ("builtins", "complex"): _complex,
-    ("builtins", "range"): _range,
+    ("builtins", "complex"): functools.partial(_like(complex, (float,), (float,)), complex),
+    ("builtins", "range"): functools.partial(_like(range, *[(int,)] * 3), range),
     ("numpy", "dtype"): _dtype,
 }
 for _package in ("numpy.core", "numpy._core"):

@@ -26,7 +26,7 @@ import reprlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -43,10 +43,6 @@ from dynet_cy.model.given import collection_of
 from dynet_cy.model.parameters import add_entry, fill_entries
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.rnn import softmax_builders
-
-if TYPE_CHECKING:
-    from hashlib import blake2b
-
 
 _KINDS = ("Parameters", "LookupParameters")
 
@@ -134,7 +130,6 @@ def save(basename: FileName, objects: Iterable[Any]) -> None:
         raise TypeError(f"save: the objects must be a list of parameters and builders, not {type(objects).__name__}")
     with contextlib.ExitStack() as lock, Replacement(base + ".data") as data, Replacement(base + ".meta") as meta:
         items = io.BytesIO()
-        hashed = _Hashed(data.file)
         for x in objects:
             if isinstance(x, (Parameters, LookupParameters)):
                 part: Any = x
@@ -147,9 +142,10 @@ def save(basename: FileName, objects: Iterable[Any]) -> None:
                 _Pickler(items, type(x).__name__).dump(item)
             except (pickle.PicklingError, AttributeError) as error:
                 raise TypeError(f"save: {type(x).__name__} with spec {x.spec!r}: {error}") from error
-            part.save(hashed)
+            part.save(data.file)
         if items.tell():
-            meta.file.write(_mark(hashed.hash.hexdigest()))
+            data.file.seek(0)
+            meta.file.write(_mark(_digest(data.file)))
         meta.file.write(items.getbuffer())
         data.finish()
         meta.finish()
@@ -160,22 +156,14 @@ def save(basename: FileName, objects: Iterable[Any]) -> None:
         meta.move()
 
 
-class _Hashed:
-    """A file for writing that hashes what is written."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self.file = file
-        self.hash = _hash()
-
-    def write(self, data: bytes) -> int:
-        self.hash.update(data)
-        return self.file.write(data)
-
-
-def _hash() -> blake2b:
+def _digest(file: IO[bytes]) -> str:
+    """The hash of what follows in a file."""
     from hashlib import blake2b  # with OpenSSL, it would add 8 ms to `import dynet_cy`
 
-    return blake2b(digest_size=32)
+    found = blake2b(digest_size=32)
+    while block := file.read(1 << 20):
+        found.update(block)
+    return found.hexdigest()
 
 
 # The beginning of a .meta file: instructions of a pickle that put a string on the stack and drop it again.
@@ -190,7 +178,7 @@ def _mark(digest: str) -> bytes:
 def _marked(meta: bytes) -> str | None:
     """The hash of the .data file that a .meta file belongs to, or None if it has none."""
     if not meta:
-        return _hash().hexdigest()
+        return _digest(io.BytesIO())
     end = len(_MARK) + 64
     whole = meta.startswith(_MARK) and meta[end : end + 1] == _MARK_END
     return meta[len(_MARK) : end].decode("ascii", "replace") if whole else None
@@ -295,10 +283,7 @@ class _Loader:
                 locked(self.meta, shared=True) if attempt else contextlib.nullcontext(),
             ):
                 data = stack.enter_context(opened(self.data, "the .data file of a model that dy.save has written"))
-                digest = _hash()
-                while block := data.read(1 << 20):
-                    digest.update(block)
-                meta = self.belonging(digest.hexdigest())
+                meta = self.belonging(_digest(data))
                 if meta is not None:
                     items = self.items(meta)
                     stack.pop_all()
@@ -344,10 +329,8 @@ class _Loader:
                 item, at = _TrustingUnpickler(file, self.restorer).load(), file.tell()
             else:
                 item, at = unpickle(meta, at, self.restorer)
-                if isinstance(item, tuple):
-                    item = tuple(self.restorer.value(x) if isinstance(x, Name) else x for x in item)
         except Forbidden as error:
-            raise self.forbidden(error.name, error.reason) from error
+            raise self.forbidden(*error.args) from error
         except Exception as error:  # an incomplete pickle can raise almost anything
             message = f"not a .meta file of a saved model: {error or type(error).__name__}"
             raise ModelFileError(message, self.meta) from error
@@ -362,14 +345,16 @@ class _Loader:
         """Check the spec of a library builder, which consists of a few numbers and classes."""
         if cls not in self.own.values():
             return
-        if issubclass(cls, nn.Layer):
-            if not isinstance(spec, (tuple, list)) or not self.describes_layers(spec):
-                raise ModelFileError(f"{cls.__name__} cannot be made with spec {_outline(spec)}", self.meta)
-            return
-        simple = isinstance(spec, (tuple, list)) and len(spec) <= _LONGEST_SPEC
-        if simple and cls is rnn.BiRNNBuilder and len(spec) == 5 and not spec[4] and type(spec[4]) in (list, tuple):
-            spec = spec[:4]
-        if not simple or not all(x is None or type(x) in (int, float, bool) or callable(x) for x in spec):
+        fits = isinstance(spec, (tuple, list))
+        if fits and issubclass(cls, nn.Layer):
+            fits = self.describes_layers(spec)
+        elif fits:
+            last = cls is rnn.BiRNNBuilder and len(spec) == 5 and type(spec[4]) in (list, tuple) and not spec[4]
+            parts = spec[:4] if last else spec
+            fits = len(spec) <= _LONGEST_SPEC and all(
+                x is None or type(x) in (int, float, bool) or callable(x) for x in parts
+            )
+        if not fits:
             raise ModelFileError(f"{cls.__name__} cannot be made with spec {_outline(spec)}", self.meta)
 
     def describes_layers(self, x: Any) -> bool:
@@ -412,8 +397,8 @@ class _Loader:
                         count = self.below(headers[at:], name) or count
                     found = self.next_entries(entries, count, f"{cls.__name__} {name}")
                     at += count
-                    if not all(entry.name.startswith(name) for entry in found):
-                        stray = next(entry.name for entry in found if not entry.name.startswith(name))
+                    stray = next((entry.name for entry in found if not entry.name.startswith(name)), None)
+                    if stray is not None:
                         message = f"{stray} stands where {self.meta} has {cls.__name__} {name} of {count} parameters"
                         raise ModelMismatchError(message, self.data)
                     if isinstance(x, nn.Layer):

@@ -44,8 +44,8 @@ _VALUES = 1 << 14  # numbers formatted at a time
 _WIDTH = 16  # bytes of a finite number and the blank after it
 _SHORT = 11  # how many bytes shorter others are, such as "+nan"
 
-# How files of other models begin, and how to read them.
-_MODELS = [
+# How files of other models begin, and how to read them. DyNet 1 wrote archives of Boost, as text or binary.
+_MODELS: list[tuple[Any, str]] = [
     (b"\x1f\x8b", "it is compressed by gzip; uncompress it first (gunzip)"),
     (
         b"PK\x03\x04",
@@ -56,11 +56,12 @@ _MODELS = [
     (b"\x80", "it is a pickle, such as the .meta file of dy.save; the parameters are in the .data file beside it"),
     (b"\x93NUMPY", "it is an array of numpy.save: read it by numpy.load, and set the parameter by set_value"),
     (b"\x89HDF", "it is an HDF5 file: read it by h5py, and give the arrays to load_state_dict"),
-    (b"#Parameter#", "it is a text model file; populate of a collection reads those"),
-    (b"#LookupParameter#", "it is a text model file; populate of a collection reads those"),
+    ((b"#Parameter#", b"#LookupParameter#"), "it is a text model file; populate of a collection reads those"),
+    (
+        (b"22 serialization::archive", b"\x16\0\0\0\0\0\0\0serialization::archive"),
+        "it is a model of DyNet 1, an archive of Boost: load it there, and save its arrays by NumPy",
+    ),
 ]
-# DyNet 1 wrote archives of Boost, as text or binary.
-_BOOST = (b"22 serialization::archive", b"\x16\0\0\0\0\0\0\0serialization::archive")
 _SAFETENSORS = re.compile(rb".{6}\0\0 *\{", re.DOTALL)
 
 
@@ -201,12 +202,7 @@ def _shown(line: bytes) -> str:
 def known_format(beginning: bytes) -> str:
     """The format of a file that is neither a text file nor one of safetensors, and what reads it, behind a colon; ""
     if it is not known."""
-    for start, what in _MODELS:
-        if beginning.startswith(start):
-            return f": {what}"
-    if beginning.startswith(_BOOST):
-        return ": it is a model of DyNet 1, an archive of Boost: load it there, and save its arrays by NumPy"
-    return other_format(beginning)
+    return next((f": {what}" for start, what in _MODELS if beginning.startswith(start)), other_format(beginning))
 
 
 def _known_to_text(line: bytes) -> str:
@@ -295,69 +291,59 @@ class _Reader:
         """A line of numbers."""
         self.line += 1
         name, dim, want = header.name, header.dim, header.n_numbers
-        values = np.empty(min(want, 1 << 16), dtype=np.float32)  # grows as numbers are read, whatever is claimed
+        parts: list[NDArray[np.float32]] = []  # as they are read, whatever is claimed
         count = size = written = 0  # numbers, bytes, bytes without trailing blanks and the line end
-        rest = last = b""
-        ended = False
-        first = True
-        while not ended:
+        block = rest = last = b""  # `last` is the last block with numbers
+        while not block.endswith(b"\n"):
             block = self.file.readline(_BLOCK)
-            if first and not block and want:
+            if not block and not size and want:
                 raise TruncatedModelFileError("the file ends where its numbers must be", self.path, self.line, name)
-            first = False
             if content := len(block.rstrip()):
                 written = size + content
             size += len(block)
-            ended = not block or block.endswith(b"\n")
+            cut_off = not block
             block = rest + block
-            if not ended:  # the last word may continue in the next block
+            if not cut_off and not block.endswith(b"\n"):  # the last word may continue in the next block
                 cut = max(block.rfind(b" "), block.rfind(b"\t")) + 1
                 block, rest = block[:cut], block[cut:]
                 if len(rest) > _BLOCK:
                     raise NotAModelFileError(f"not a number: {_shown(rest)}", self.path, self.line, name)
-            words: list[bytes] = []
-            numbers = _regular(block)
-            if numbers is None:
-                words = block.split()
-                if not words:
-                    continue
-                last = words[-1]
-            else:
-                last = block[-_WIDTH:].strip()
-            length = len(words) if numbers is None else len(numbers)
-            if count + length > want:
+            parts.append(self.parsed(block, name))
+            count += len(parts[-1])
+            if count > want:
                 message = f"more numbers than its dimensions {_braces(dim)} take ({want})"
                 raise WrongCountError(message, self.path, self.line, name)
-            while count + length > values.size:
-                grown = np.empty(min(want, 2 * values.size), dtype=np.float32)
-                grown[:count] = values[:count]
-                values = grown
-            values[count : count + length] = self.parsed(block, words, name) if numbers is None else numbers
-            count += length
-        cut_off = not block.endswith(b"\n")
+            last = block if block.strip() else last
+            if cut_off:
+                break
         if count < want:
             kind = TruncatedModelFileError if cut_off else WrongCountError
             message = f"{count} numbers where its dimensions {_braces(dim)} take {want}"
             raise kind(message + (", then the file ends" if cut_off else ""), self.path, self.line, name)
-        self.last = last if cut_off else b""
+        self.last = (last.split() or [last])[-1] if cut_off else b""
         self.sizes += np.array([size, written + 2 if written else 1])
-        return values
+        return np.concatenate(parts)
 
-    def parsed(self, block: bytes, words: list[bytes], name: str) -> NDArray[np.float32]:
-        try:
-            if b"_" in block:  # Python's float accepts "1_000"
-                raise ValueError
-            wide = np.array(list(map(float, words)))
-        except ValueError:
-            bad = next((word for word in words if not _is_number(word)), b"")
-            raise NotAModelFileError(f"not a number: {_shown(bad)}", self.path, self.line, name) from None
+    def parsed(self, block: bytes, name: str) -> NDArray[np.float32]:
+        """The numbers of a block."""
+        regular = _regular(block)
+        if regular is not None:
+            return regular
+        words = block.split()
+        wide = np.array([self.number(word, name) for word in words])
         with np.errstate(over="ignore", under="ignore"):
-            values = wide.astype(np.float32)
+            values: NDArray[np.float32] = wide.astype(np.float32)
         overflow = np.isinf(values) & ~np.isinf(wide)
         if overflow.any():
             bad = words[int(overflow.argmax())]
             raise NotAModelFileError(f"beyond the range of float32: {_shown(bad)}", self.path, self.line, name)
         return values
+
+    def number(self, word: bytes, name: str) -> float:
+        try:
+            return float(b"" if b"_" in word else word)  # Python's float accepts "1_000"
+        except ValueError:
+            raise NotAModelFileError(f"not a number: {_shown(word)}", self.path, self.line, name) from None
 
     def entry(self, header: Header) -> Entry:
         """The rest of an entry after its header."""
@@ -386,14 +372,6 @@ class _Reader:
                 yield self.entry(header)
             else:
                 self.skip(header)
-
-
-def _is_number(word: bytes) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return b"_" not in word
 
 
 @contextlib.contextmanager
@@ -453,15 +431,6 @@ def key_filter(key: str) -> Callable[[str], bool]:
     return lambda name: name.startswith(prefix)
 
 
-def in_order(found: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """The place of each name of a file among the parameters to populate: its own if both have the same names, which may
-    stand in another order, else its position in the file."""
-    if set(found) == set(wanted) and len(set(found)) == len(found) == len(wanted):
-        place = {name: k for k, name in enumerate(wanted)}
-        return [place[name] for name in found]
-    return list(range(len(found)))
-
-
 def populate_entries(
     path: Path,
     parameters: Sequence[tuple[str, tuple[int, ...]]],
@@ -499,17 +468,17 @@ def populate_entries(
                     message = f"Too many {label[kind]}s: the model to be populated has {len(wanted[kind])}"
                     raise ModelMismatchError(message, shown, reader.line, name)
                 found[kind].append((name, dim, reader.line))
-    places = {kind: list(range(len(entries))) for kind, entries in found.items()}
-    if collection is not None:
-        start = len(collection.rstrip("/")) + 1
-        for kind, entries in found.items():
-            places[kind] = in_order([name[above:] for name, *_ in entries], [name[start:] for name, _ in wanted[kind]])
+    places: dict[str, Sequence[int]] = {}
     for kind, entries in found.items():
+        own = {name[len((collection or "").rstrip("/")) + 1 :]: k for k, (name, _) in enumerate(wanted[kind])}
+        names = [name[above:] for name, *_ in entries]
+        by_name = collection is not None and own.keys() == {*names} and len(own) == len(wanted[kind]) == len(names)
+        places[kind] = [own[name] for name in names] if by_name else range(len(names))
         for (name, dim, line), place in zip(entries, places[kind]):
-            own, own_dim = wanted[kind][place]
+            own_name, own_dim = wanted[kind][place]
             if tuple(own_dim) != dim:
                 message = f"Dimensions of {label[kind]} {name} looked up from file ({_braces(dim)}) do not match "
-                message += f"parameters to be populated ({_braces(tuple(own_dim))}, {own})"
+                message += f"parameters to be populated ({_braces(tuple(own_dim))}, {own_name})"
                 raise ModelMismatchError(message, shown, line, name)
     n_parameters, n_lookups = len(found[PARAMETER]), len(found[LOOKUP])
     if (n_parameters, n_lookups) != (len(parameters), len(lookups)):

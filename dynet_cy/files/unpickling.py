@@ -13,9 +13,10 @@ A subclass of `pickle.Unpickler` with a `find_class` of its own cannot do that. 
 that set entry 2**27 of its memo ask for 2 GiB; a set that holds pairs of pairs, 28 deep, in 173 bytes takes seconds to
 hash, twice as long with each further level, and no signal is handled meanwhile; states of objects are set by methods of
 these objects. `pickle._Unpickler`, which is written in Python, could be limited, by overriding most of its methods, but
-these are private and differ between versions. `pickletools.genops` reads the arguments
-of instructions, but integers of any number of digits, in a time that grows with its square, and texts of Python 2 in
-the wrong encoding; it does not check frames. With all that added it takes no less code than the table at the end.
+these are private and differ between versions. The table of `pickletools` says
+what each instruction takes from the stack, and in what form its argument is written. Its `genops` reads integers of any
+number of digits, in a time that grows with its square, and texts of Python 2 in the wrong encoding, and does not check
+frames; so arguments are read here.
 
 All protocols are read, 0 to 5. Instructions that do not belong in a file of plain data are refused: codes of the
 extension registry, out-of-band buffers, and persistent ids unless the maker has a method `persistent`.
@@ -25,10 +26,14 @@ from __future__ import annotations
 
 import _compat_pickle
 import codecs
+import pickletools
 import struct
 from collections import deque
+from collections.abc import Iterable
 from enum import Enum
-from typing import Any, Callable, Protocol
+from functools import partial
+from operator import methodcaller
+from typing import Any, Callable, Optional, Protocol
 
 _LONGEST_INT = 1700  # bytes: Python limits the conversion of much larger ones to text
 _DEEPEST = 1000  # tuples in tuples
@@ -89,16 +94,13 @@ def unpickle(data: bytes, start: int, maker: Maker) -> tuple[Any, int]:
         maker: decides what names stand for.
 
     Returns:
-        The object, and where the pickle ends. If it is a tuple, those of its elements that are names are still names.
+        The object, and where the pickle ends.
 
     Raises:
         PickleError: not a pickle, an incomplete one, or one of anything but plain data.
     """
     machine = _Machine(data, start, maker)
-    found = machine.run()
-    if isinstance(found, _Tuple):
-        found = tuple(x if isinstance(x, Name) else machine.value(x) for x in found.items)
-    return found, machine.at
+    return machine.value(machine.run()), machine.at
 
 
 class _Machine:
@@ -119,14 +121,18 @@ class _Machine:
     def run(self) -> Any:
         while True:
             code = self.read(1)[0]
-            if code == _STOP:
-                if self.at < self.frame_end:
-                    raise PickleError(f"it ends at byte {self.at}, within a frame")
-                return self.pop()
-            do = _INSTRUCTIONS.get(code)
-            if do is None:
+            if code not in _OPERATIONS:
                 raise PickleError(f"instruction {code:#04x} at byte {self.at - 1} has no place in plain data")
-            do(self)
+            do, argument, count, takes_marked, pushes = _OPERATIONS[code]
+            taken = [] if argument is None else [self.argument(argument)]
+            marked = [self.since_mark()] if takes_marked else []
+            if count:
+                taken += self.popped(count)
+            found = do(self, *taken, *marked)
+            if do is _Machine.stop:
+                return found
+            if pushes:
+                self.stack += [found] * pushes
 
     # ---- bytes
 
@@ -141,45 +147,35 @@ class _Machine:
         self.at = end
         return found
 
-    def number(self, n: int) -> int:
-        return int.from_bytes(self.read(n), "little")
-
     def line(self) -> bytes:
         end = self.data.find(b"\n", self.at)
         if end < 0:
             raise PickleError(f"it ends in the line that begins at byte {self.at}")
         return self.read(end + 1 - self.at)[:-1]
 
-    def text_line(self) -> str:
-        return self.line().decode()
-
-    def integer(self, text: bytes) -> int:
-        if len(text) > _LONGEST_INT:
-            raise PickleError(f"an integer of {len(text)} digits")
-        return int(text)
-
-    def long(self, n: int) -> int:
-        if n > _LONGEST_INT:
+    def argument(self, form: pickletools.ArgumentDescriptor) -> Any:
+        """What follows an instruction."""
+        n, decoded = form.n, _ARGUMENTS[form.name]
+        if n >= 0:
+            return decoded(self.read(n))
+        if n == pickletools.UP_TO_NEWLINE:
+            text = self.line()
+            if form.name.startswith("decimalnl") and len(text) > _LONGEST_INT:
+                raise PickleError(f"an integer of {len(text)} digits")
+            return (decoded(text), decoded(self.line())) if form.name.endswith("pair") else decoded(text)
+        n = int.from_bytes(self.read(_COUNTS[n]), "little", signed=n == pickletools.TAKEN_FROM_ARGUMENT4)
+        if n > _LONGEST_INT and form.name.startswith("long"):
             raise PickleError(f"an integer of {n} bytes")
-        return int.from_bytes(self.read(n), "little", signed=True)
-
-    def string(self, n: int) -> str:
-        return self.read(n).decode("utf-8", "surrogatepass")
+        return decoded(self.read(n))
 
     # ---- the stack
 
-    def push(self, x: Any) -> None:
-        self.stack.append(x)
-
-    def pop(self) -> Any:
-        if len(self.stack) <= (self.marks[-1] if self.marks else 0):
+    def popped(self, count: int) -> list[Any]:
+        if len(self.stack) - count < (self.marks[-1] if self.marks else 0):
             raise PickleError(f"nothing is on the stack at byte {self.at}")
-        return self.stack.pop()
-
-    def top(self) -> Any:
-        x = self.pop()
-        self.push(x)
-        return x
+        found = self.stack[-count:]
+        del self.stack[-count:]
+        return found
 
     def since_mark(self) -> list[Any]:
         if not self.marks:
@@ -188,6 +184,25 @@ class _Machine:
         found = self.stack[mark:]
         del self.stack[mark:]
         return found
+
+    def drop(self) -> None:
+        if self.marks and self.marks[-1] == len(self.stack):
+            self.marks.pop()
+        else:
+            self.popped(1)
+
+    def keep(self, place: int) -> None:
+        self.memo[place] = self.popped(1)[0]
+        self.stack.append(self.memo[place])
+
+    def memoize(self, x: Any) -> Any:
+        self.memo[len(self.memo)] = x
+        return x
+
+    def recall(self, place: int) -> Any:
+        if place not in self.memo:
+            raise PickleError(f"place {place} of the memo is empty")
+        return self.memo[place]
 
     # ---- values
 
@@ -201,28 +216,28 @@ class _Machine:
             return x.values
         return x
 
+    def extent(self, x: Any) -> tuple[int, int]:
+        """The depth of a tuple or frozenset, and its elements at all levels; 0 and 1 for anything else."""
+        if id(x) in self.nested:
+            return self.nested[id(x)][1:]
+        return (1, 1 + len(x)) if isinstance(x, (tuple, frozenset)) else (0, 1)
+
     def key(self, x: Any) -> Any:
         """A value that is about to be hashed."""
         x = self.value(x)
-        if isinstance(x, (tuple, frozenset)):
-            record = self.nested.get(id(x))
-            self.work -= len(x) if record is None else record[2]
-        elif id(x) in self.fresh:
-            self.work -= self.largest  # its hash may be that of a tuple that it holds
-        else:
-            self.work -= 1
+        depth, size = self.extent(x)
+        # The hash of an object may be that of a tuple that it holds.
+        self.work -= self.largest if not depth and id(x) in self.fresh else size
         if self.work < 0:
             raise PickleError("keys that take too long to compare")
         return x
 
     def counted(self, x: Any) -> Any:
-        """A tuple or frozenset, checked to be hashable within the limits."""
-        depth, size = 1, 1 + len(x)
-        for item in x:
-            if isinstance(item, (tuple, frozenset)):
-                record = self.nested.get(id(item))
-                depth = max(depth, 2 if record is None else record[1] + 1)
-                size += len(item) if record is None else record[2]
+        """A tuple or frozenset, checked to be hashable within the limits; anything else as it is."""
+        if not isinstance(x, (tuple, frozenset)):
+            return x
+        parts = [self.extent(item) for item in x]
+        depth, size = 1 + max((part[0] for part in parts), default=0), 1 + sum(part[1] for part in parts)
         if depth > _DEEPEST or size > _FREE_WORK + _WORK_PER_BYTE * len(self.data):
             raise PickleError(f"tuples of {size} elements, {depth} deep")
         self.largest = max(self.largest, size)
@@ -230,18 +245,24 @@ class _Machine:
             self.nested[id(x)] = x, depth, size
         return x
 
-    def made_tuple(self, items: list[Any]) -> None:
+    def tuple_of(self, items: Iterable[Any]) -> Any:
         items = self.inner(items)
-        self.push(_Tuple(items) if any(isinstance(x, Name) for x in items) else self.counted(tuple(items)))
+        return _Tuple(items) if any(isinstance(x, Name) for x in items) else self.counted(tuple(items))
 
-    def inner(self, items: list[Any]) -> list[Any]:
+    def inner(self, items: Iterable[Any]) -> list[Any]:
         """The content of a tuple: a tuple of names inside it is not one of arguments."""
         return [self.value(x) if isinstance(x, _Tuple) else x for x in items]
 
-    def made_object(self, x: Any) -> None:
-        if isinstance(x, (tuple, frozenset)):
-            self.counted(x)
-        self.push(x)
+    # ---- names, and objects of classes
+
+    def name(self, module: Any, name: Any) -> Name:
+        if type(name) is not str or type(module) is not str:
+            raise PickleError("a name that is no string")
+        if self.version < 3:  # Python 2's names
+            if (module, name) in _compat_pickle.NAME_MAPPING:
+                return Name(*_compat_pickle.NAME_MAPPING[module, name])
+            module = _compat_pickle.IMPORT_MAPPING.get(module, module)
+        return Name(module, name)
 
     def arguments(self, x: Any) -> tuple[Any, ...]:
         if isinstance(x, _Tuple):
@@ -250,243 +271,181 @@ class _Machine:
             raise PickleError(f"arguments of type {type(x).__name__}")
         return x
 
-    def named(self, x: Any) -> Name:
-        if not isinstance(x, Name):
-            raise PickleError(f"{type(x).__name__} stands where a class or function must be")
-        return x
-
-    def charged(self, x: Any) -> tuple[Any, ...]:
-        """Arguments, counted as hashed, since a set may be made of them."""
-        found = self.arguments(x)
-        for argument in found:
+    def made(self, make: Callable[[Name, tuple[Any, ...]], Any], name: Any, arguments: Any) -> Any:
+        """What a method of the maker makes. Arguments are counted as hashed, since a set may be made of them."""
+        if not isinstance(name, Name):
+            raise PickleError(f"{type(name).__name__} stands where a class or function must be")
+        given = self.arguments(arguments)
+        for argument in given:
             if isinstance(argument, (list, tuple, set, frozenset, dict)):
                 for item in argument:
                     self.key(item)
-        return found
-
-    def new(self, name: Any, arguments: Any) -> None:
-        x = self.maker.new(self.named(name), self.charged(arguments))
-        self.fresh[id(x)] = x
-        self.made_object(x)
-
-    def reduce(self) -> None:
-        arguments, name = self.pop(), self.pop()
-        x = self.maker.call(self.named(name), self.charged(arguments))
+        x = make(name, given)
         if not isinstance(x, (Enum, Name)):  # members of enumerations existed before
             self.fresh[id(x)] = x
-        self.made_object(x)
+        return self.counted(x)
 
-    def new_with_keywords(self) -> None:
-        keywords, arguments, name = self.pop(), self.pop(), self.pop()
-        if keywords != {}:
+    def new(self, name: Any, arguments: Any, *keywords: Any) -> Any:
+        if any(type(x) is not dict or x for x in keywords):
             raise PickleError("an object made with keyword arguments")
-        self.new(name, arguments)
+        return self.made(self.maker.new, name, arguments)
 
-    def old_object(self) -> None:
-        items = self.since_mark()
+    def old_object(self, items: list[Any]) -> Any:
         if not items:
             raise PickleError("an object without a class")
-        self.new(items[0], tuple(self.inner(items[1:])))
+        return self.new(items[0], tuple(self.inner(items[1:])))
 
-    def old_instance(self) -> None:
-        arguments = self.inner(self.since_mark())
-        self.new(self.name(self.text_line(), self.text_line()), tuple(arguments))
-
-    def persistent(self) -> None:
+    def persistent(self, x: Any) -> Any:
         load = getattr(self.maker, "persistent", None)
         if load is None:
             raise PickleError(f"instruction 0x51 at byte {self.at - 1} has no place in plain data")
-        self.push(load(self.arguments(self.pop())))
+        return load(self.arguments(x))
 
-    def build(self) -> None:
-        state = self.value(self.pop())
-        made = self.top()
+    def build(self, made: Any, state: Any) -> Any:
         if id(made) not in self.fresh:
             raise PickleError(f"the state of something that is no object: {type(made).__name__}")
-        self.maker.set_state(made, state)
-
-    def global_line(self) -> None:
-        self.push(self.name(self.text_line(), self.text_line()))
-
-    def global_of_stack(self) -> None:
-        name, module = self.pop(), self.pop()
-        if type(name) is not str or type(module) is not str:
-            raise PickleError("a name that is no string")
-        self.push(self.name(module, name))
-
-    def name(self, module: str, name: str) -> Name:
-        if self.version < 3:  # Python 2's names
-            if (module, name) in _compat_pickle.NAME_MAPPING:
-                return Name(*_compat_pickle.NAME_MAPPING[module, name])
-            module = _compat_pickle.IMPORT_MAPPING.get(module, module)
-        return Name(module, name)
+        self.maker.set_state(made, self.value(state))
+        return made
 
     # ---- containers
 
-    def owned(self, *kinds: type) -> Any:
-        """The container on the top of the stack, and which of these types it has or is derived from."""
-        x = self.top()
+    def owned(self, x: Any, *kinds: type) -> Any:
+        """Which of these types a container has or, if it may be changed, is derived from."""
         for kind in kinds:
             if type(x) is kind or (isinstance(x, kind) and id(x) in self.fresh):
-                return x, kind
+                return kind
         raise PickleError(f"elements of something that is no {kinds[0].__name__}: {type(x).__name__}")
 
-    def extend(self, items: list[Any]) -> None:
-        x, kind = self.owned(list, deque)
-        kind.extend(x, [self.value(item) for item in items])
+    def extend(self, x: Any, items: list[Any]) -> Any:
+        self.owned(x, list, deque).extend(x, [self.value(item) for item in items])
+        return x
 
-    def add(self) -> None:
-        items = self.since_mark()
-        x, _ = self.owned(set)
-        for item in items:
-            set.add(x, self.key(item))
+    def add(self, x: Any, items: list[Any]) -> Any:
+        self.owned(x, set).update(x, [self.key(item) for item in items])
+        return x
 
-    def update(self, items: list[Any]) -> None:
-        x, _ = self.owned(dict)
+    def update(self, x: Any, items: list[Any]) -> Any:
+        self.owned(x, dict)
         if len(items) % 2:
             raise PickleError("a key without a value")
-        put = self.put_of(type(x))
+        known = (base.__dict__ for base in type(x).__mro__ if base.__module__ in ("builtins", "collections"))
+        put = next(names["__setitem__"] for names in known if "__setitem__" in names)  # bypassing overrides
         for key, item in zip(items[::2], items[1::2]):
             put(x, self.key(key), self.value(item))
+        return x
 
-    @staticmethod
-    def put_of(cls: type) -> Callable[[Any, Any, Any], None]:
-        """The function that fills a dictionary, bypassing overrides of a derived class."""
-        for base in cls.__mro__:
-            if base.__module__ in ("builtins", "collections") and "__setitem__" in base.__dict__:
-                found: Callable[[Any, Any, Any], None] = base.__dict__["__setitem__"]
-                return found
-        raise PickleError(f"{cls.__name__} is no dictionary")
+    # ---- the file
 
-    def made_dict(self) -> None:
-        items = self.since_mark()
-        self.push({})
-        self.update(items)
-
-    def made_list(self) -> None:
-        self.push([self.value(x) for x in self.since_mark()])
-
-    def made_frozenset(self) -> None:
-        self.push(self.counted(frozenset([self.key(x) for x in self.since_mark()])))
-
-    def append_one(self) -> None:
-        self.extend([self.pop()])
-
-    def set_one(self) -> None:
-        value, key = self.pop(), self.pop()
-        self.update([key, value])
-
-    # ---- the rest
-
-    def drop(self) -> None:
-        if self.marks and self.marks[-1] == len(self.stack):
-            self.marks.pop()
-        else:
-            self.pop()
-
-    def keep(self, place: int) -> None:
-        self.memo[place] = self.top()
-
-    def recall(self, place: int) -> None:
-        if place not in self.memo:
-            raise PickleError(f"place {place} of the memo is empty")
-        self.push(self.memo[place])
-
-    def integer_line(self) -> None:
-        text = self.line()
-        self.push({b"00": False, b"01": True}[text] if text in (b"00", b"01") else self.integer(text))
-
-    def quoted_line(self) -> None:
-        text = self.line().strip()
-        if len(text) < 2 or text[:1] != text[-1:] or text[:1] not in b"'\"":
-            raise PickleError("a string without quotation marks")
-        self.push(codecs.escape_decode(text[1:-1])[0].decode("ascii"))
-
-    def frame(self) -> None:
-        size = self.number(8)
+    def frame(self, size: int) -> None:
         if size > len(self.data) - self.at:
             raise PickleError(f"a frame of {size} bytes where {len(self.data) - self.at} are left")
         if self.at < self.frame_end:
             raise PickleError(f"a frame begins at byte {self.at}, within another")
         self.frame_end = self.at + size
 
-    def protocol(self) -> None:
-        self.version = self.read(1)[0]
-        if self.version > 5:
-            raise PickleError(f"protocol {self.version}")
+    def protocol(self, version: int) -> None:
+        if version > 5:
+            raise PickleError(f"protocol {version}")
+        self.version = version
+
+    def stop(self, x: Any) -> Any:
+        if self.at < self.frame_end:
+            raise PickleError(f"it ends at byte {self.at}, within a frame")
+        return x
 
 
-def _signed(four: bytes) -> int:
-    found: int = struct.unpack("<i", four)[0]
-    return found
+def _unquoted(text: bytes) -> str:
+    text = text.strip()
+    if len(text) < 2 or text[:1] != text[-1:] or text[:1] not in b"'\"":
+        raise PickleError("a string without quotation marks")
+    return codecs.escape_decode(text[1:-1])[0].decode("ascii")
 
 
-_STOP = ord(".")
-_INSTRUCTIONS: dict[int, Callable[[_Machine], None]] = {
-    ord("("): lambda m: m.marks.append(len(m.stack)),
-    ord("0"): _Machine.drop,
-    ord("1"): lambda m: (m.since_mark(), None)[1],
-    ord("2"): lambda m: m.push(m.top()),
-    0x80: _Machine.protocol,
-    0x95: _Machine.frame,
-    # numbers
-    ord("N"): lambda m: m.push(None),
-    0x88: lambda m: m.push(True),
-    0x89: lambda m: m.push(False),
-    ord("I"): _Machine.integer_line,
-    ord("J"): lambda m: m.push(_signed(m.read(4))),
-    ord("K"): lambda m: m.push(m.number(1)),
-    ord("M"): lambda m: m.push(m.number(2)),
-    ord("L"): lambda m: m.push(m.integer(m.line().rstrip(b"L"))),
-    0x8A: lambda m: m.push(m.long(m.number(1))),
-    0x8B: lambda m: m.push(m.long(m.number(4))),
-    ord("F"): lambda m: m.push(float(m.line())),
-    ord("G"): lambda m: m.push(struct.unpack(">d", m.read(8))[0]),
-    # strings
-    ord("S"): _Machine.quoted_line,
-    ord("T"): lambda m: m.push(m.read(_signed(m.read(4))).decode("ascii")),
-    ord("U"): lambda m: m.push(m.read(m.number(1)).decode("ascii")),
-    ord("V"): lambda m: m.push(m.line().decode("raw-unicode-escape")),
-    0x8C: lambda m: m.push(m.string(m.number(1))),
-    ord("X"): lambda m: m.push(m.string(m.number(4))),
-    0x8D: lambda m: m.push(m.string(m.number(8))),
-    ord("C"): lambda m: m.push(m.read(m.number(1))),
-    ord("B"): lambda m: m.push(m.read(m.number(4))),
-    0x8E: lambda m: m.push(m.read(m.number(8))),
-    0x96: lambda m: m.push(bytearray(m.read(m.number(8)))),
-    # containers
-    ord(")"): lambda m: m.push(()),
-    0x85: lambda m: m.made_tuple([m.pop()]),
-    0x86: lambda m: m.made_tuple([m.pop(), m.pop()][::-1]),
-    0x87: lambda m: m.made_tuple([m.pop(), m.pop(), m.pop()][::-1]),
-    ord("t"): lambda m: m.made_tuple(m.since_mark()),
-    ord("]"): lambda m: m.push([]),
-    ord("l"): _Machine.made_list,
-    ord("a"): _Machine.append_one,
-    ord("e"): lambda m: m.extend(m.since_mark()),
-    ord("}"): lambda m: m.push({}),
-    ord("d"): _Machine.made_dict,
-    ord("s"): _Machine.set_one,
-    ord("u"): lambda m: m.update(m.since_mark()),
-    0x8F: lambda m: m.push(set()),
-    0x90: _Machine.add,
-    0x91: _Machine.made_frozenset,
-    # the memo
-    ord("p"): lambda m: m.keep(m.integer(m.line())),
-    ord("q"): lambda m: m.keep(m.number(1)),
-    ord("r"): lambda m: m.keep(m.number(4)),
-    0x94: lambda m: m.keep(len(m.memo)),
-    ord("g"): lambda m: m.recall(m.integer(m.line())),
-    ord("h"): lambda m: m.recall(m.number(1)),
-    ord("j"): lambda m: m.recall(m.number(4)),
-    # names, and objects of classes
-    ord("c"): _Machine.global_line,
-    0x93: _Machine.global_of_stack,
-    ord("R"): _Machine.reduce,
-    0x81: lambda m: m.new(*[m.pop(), m.pop()][::-1]),
-    0x92: _Machine.new_with_keywords,
-    ord("o"): _Machine.old_object,
-    ord("i"): _Machine.old_instance,
-    ord("b"): _Machine.build,
-    ord("Q"): _Machine.persistent,
+# The bytes of a number that says how long an argument is, by what `pickletools` calls it.
+_COUNTS = {
+    pickletools.TAKEN_FROM_ARGUMENT1: 1,
+    pickletools.TAKEN_FROM_ARGUMENT4: 4,
+    pickletools.TAKEN_FROM_ARGUMENT4U: 4,
+    pickletools.TAKEN_FROM_ARGUMENT8U: 8,
+}
+_FLAGS = {b"00": False, b"01": True}
+
+# What the bytes of an argument mean, by the form of it.
+_ARGUMENTS: dict[str, Callable[[bytes], Any]] = {
+    **dict.fromkeys(("uint1", "uint2", "uint4", "uint8"), partial(int.from_bytes, byteorder="little")),
+    **dict.fromkeys(("int4", "long1", "long4"), partial(int.from_bytes, byteorder="little", signed=True)),
+    "decimalnl_short": lambda data: _FLAGS[data] if data in _FLAGS else int(data),
+    "decimalnl_long": lambda data: int(data.rstrip(b"L")),
+    "floatnl": float,
+    "float8": lambda data: struct.unpack(">d", data)[0],
+    "stringnl": _unquoted,
+    "stringnl_noescape_pair": bytes.decode,
+    **dict.fromkeys(("string1", "string4"), methodcaller("decode", "ascii")),
+    "unicodestringnl": methodcaller("decode", "raw-unicode-escape"),
+    **dict.fromkeys(
+        ("unicodestring1", "unicodestring4", "unicodestring8"), methodcaller("decode", "utf-8", "surrogatepass")
+    ),
+    **dict.fromkeys(("bytes1", "bytes4", "bytes8"), bytes),
+    "bytearray8": bytearray,
+}
+
+# The function of an instruction, the form of its argument, how many objects it takes from the stack, not counting those
+# above a mark, whether it takes those too, and how often the result goes onto the stack.
+_Operation = tuple[Callable[..., Any], Optional[pickletools.ArgumentDescriptor], int, bool, int]
+
+# What instructions do with their arguments and what they take from the stack; the result goes onto the stack.
+_INSTRUCTIONS: dict[str, Callable[..., Any]] = {
+    "PROTO": _Machine.protocol,
+    "FRAME": _Machine.frame,
+    "STOP": _Machine.stop,
+    "MARK": lambda m: m.marks.append(len(m.stack)),
+    "POP": _Machine.drop,
+    "POP_MARK": lambda m, items: None,
+    "DUP": lambda m, x: x,
+    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), _Machine.keep),
+    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _Machine.recall),
+    "MEMOIZE": _Machine.memoize,
+    "NONE": lambda m: None,
+    "NEWTRUE": lambda m: True,
+    "NEWFALSE": lambda m: False,
+    "EMPTY_TUPLE": lambda m: (),
+    **dict.fromkeys(("TUPLE1", "TUPLE2", "TUPLE3"), lambda m, *items: m.tuple_of(items)),
+    "TUPLE": _Machine.tuple_of,
+    "EMPTY_LIST": lambda m: [],
+    "LIST": lambda m, items: m.extend([], items),
+    "APPEND": lambda m, x, item: m.extend(x, [item]),
+    "APPENDS": _Machine.extend,
+    "EMPTY_DICT": lambda m: {},
+    "DICT": lambda m, items: m.update({}, items),
+    "SETITEM": lambda m, x, *item: m.update(x, item),
+    "SETITEMS": _Machine.update,
+    "EMPTY_SET": lambda m: set(),
+    "ADDITEMS": _Machine.add,
+    "FROZENSET": lambda m, items: m.counted(frozenset([m.key(x) for x in items])),
+    "GLOBAL": lambda m, name: m.name(*name),
+    "STACK_GLOBAL": _Machine.name,
+    "REDUCE": lambda m, name, arguments: m.made(m.maker.call, name, arguments),
+    "NEWOBJ": _Machine.new,
+    "NEWOBJ_EX": _Machine.new,
+    "OBJ": _Machine.old_object,
+    "INST": lambda m, name, items: m.old_object([m.name(*name), *items]),
+    "BUILD": _Machine.build,
+    "BINPERSID": _Machine.persistent,
+}
+
+
+def _operation(op: pickletools.OpcodeInfo) -> _Operation:
+    before = [] if op.name == "POP" else op.stack_before  # which may take a mark
+    takes_marked = pickletools.markobject in before
+    count = before.index(pickletools.markobject) if takes_marked else len(before)
+    pushes = len(op.stack_after) - (pickletools.markobject in op.stack_after)
+    return _INSTRUCTIONS.get(op.name, lambda m, x: x), op.arg, count, takes_marked, pushes
+
+
+# By their codes. Those that are not in the table, and put their argument onto the stack, do nothing else.
+_OPERATIONS = {
+    ord(op.code): _operation(op)
+    for op in pickletools.opcodes
+    if op.name in _INSTRUCTIONS
+    or (op.arg and op.arg.name in _ARGUMENTS and pickletools.anyobject not in op.stack_after)
 }

@@ -11,7 +11,6 @@ from dynet_cy.onnx import (  # noqa: F401 - they fill the table
     convolutions,
     elementwise,
     products,
-    recurrent,
     reductions,
     selections,
 )

@@ -14,23 +14,17 @@ from dynet_cy.onnx.tracing import Step
 from dynet_cy.onnx.writer import Value, Writer
 
 
-def images(w: Writer, x: Value, axes: int) -> tuple[str, bool]:
-    """x with exactly one leading axis, as ONNX requires of images; and whether that axis was added."""
+def images(w: Writer, x: Value, axes: int) -> str:
+    """x with exactly one leading axis, as ONNX requires of images."""
     x = w.with_rank(x, axes)
     if x.lead == 1:
-        return x.name, False
-    if x.lead == 0:
-        return w.add("Unsqueeze", x.name, w.ints(0)), True
-    shape = w.size_list([(-1,) * len(x.batch), *reversed(x.dims)])
-    return w.add("Reshape", x.name, shape), True
+        return x.name
+    return w.add("Reshape", x.name, w.size_list([(-1,) * len(x.batch), *reversed(x.dims)]))
 
 
-def from_images(w: Writer, name: str, made: bool, each: bool, dims: tuple[Size, ...], batch: Size) -> str:
-    if not made:
-        return name
-    if not each and sizes.is_one(batch):
-        return w.add("Squeeze", name, w.ints(0))
-    return w.add("Reshape", name, w.size_list(w.shape_of(dims, batch, each)))
+def from_images(w: Writer, step: Step, name: str, x: Value) -> str:
+    """The result in the shape of the step, from one of `images` of x."""
+    return name if x.lead == 1 else w.add("Reshape", name, w.size_list(w.shape_of(step.dims, step.batch, x.each)))
 
 
 def shared(w: Writer, x: Value, what: str) -> Value:
@@ -95,18 +89,15 @@ def pads_of(w: Writer, size: Size, reach: int, stride: int) -> int:
 
 @converts("conv2d", "conv2d_bias")
 def conv2d(w: Writer, step: Step, args: list[Value]) -> str:
-    x, made = images(w, args[0], 3)
     filters = w.with_rank(shared(w, args[1], "filters"), 4)
     more = [w.flat(shared(w, b, "a bias")).name for b in args[2:]]
     how = geometry(w)
     set_pads(w, args[0], [filters.dims[1], filters.dims[0]], how)
-    found = w.add("Conv", x, filters.name, *more, **how)
-    return from_images(w, found, made, args[0].each, step.dims, step.batch)
+    return from_images(w, step, w.add("Conv", images(w, args[0], 3), filters.name, *more, **how), args[0])
 
 
 @converts("conv_transpose2d")
 def conv_transpose2d(w: Writer, step: Step, args: list[Value]) -> str:
-    x, made = images(w, args[0], 3)
     filters = w.with_rank(shared(w, args[1], "filters"), 4)
     how = geometry(w)
     if how.pop("auto_pad") != "VALID":  # the result has the size of x times the stride: crop what exceeds it
@@ -117,32 +108,30 @@ def conv_transpose2d(w: Writer, step: Step, args: list[Value]) -> str:
         begin = [max(n, 0) // 2 for n in over]
         how["pads"] = [*begin, *(max(n, 0) - b for n, b in zip(over, begin))]
         how["output_padding"] = [max(-n, 0) for n in over]
-    found = w.add("ConvTranspose", x, filters.name, **how)
-    return from_images(w, found, made, args[0].each, step.dims, step.batch)
+    return from_images(w, step, w.add("ConvTranspose", images(w, args[0], 3), filters.name, **how), args[0])
 
 
 @converts("maxpooling2d", "avgpooling2d")
 def pooling(w: Writer, step: Step, args: list[Value]) -> str:
     """Averages do not count the part of a window outside of the image, as in the library."""
     rows = w.whole(0)
-    x, made = images(w, args[0], 3)
     window = [w.whole(1), abs(rows)]
     strides, around = halves(w, 2)
     how: dict[str, Any] = {"strides": strides, **padding(around[::-1] if rows > 0 else None)}
     set_pads(w, args[0], [(n,) for n in window], how)
-    found = w.add("MaxPool" if step.op == "maxpooling2d" else "AveragePool", x, kernel_shape=window, **how)
-    found = from_images(w, found, made, args[0].each, (*step.dims, *[w.one] * (3 - len(step.dims))), step.batch)
-    return found if len(step.dims) == 3 else w.to(found, args[0].each, step.dims, step.batch)
+    operator = "MaxPool" if step.op == "maxpooling2d" else "AveragePool"
+    found = w.add(operator, images(w, args[0], 3), kernel_shape=window, **how)
+    in_shape = args[0].lead == 1 and len(step.dims) < 3
+    return w.to(found, args[0].each, step.dims, step.batch) if in_shape else from_images(w, step, found, args[0])
 
 
 @converts("filter1d_narrow")
 def filter1d_narrow(w: Writer, step: Step, args: list[Value]) -> str:
     """A matrix is a line of columns, whose rows are channels."""
-    x, made = images(w, args[0], 2)
     filters = w.with_rank(shared(w, args[1], "filters"), 3)
-    channels_first = w.transpose(x, [0, 2, 1])
+    channels_first = w.transpose(images(w, args[0], 2), [0, 2, 1])
     found = w.add("Conv", channels_first, w.transpose(filters.name, [0, 2, 1]), auto_pad="VALID")
-    return from_images(w, w.transpose(found, [0, 2, 1]), made, args[0].each, step.dims, step.batch)
+    return from_images(w, step, w.transpose(found, [0, 2, 1]), args[0])
 
 
 def windows(w: Writer, size: Size, count: Size) -> list[tuple[int, int]]:

@@ -96,9 +96,7 @@ _OF_INTEGERS = {
 def integers(w: Writer, step: Step, args: list[Value]) -> dict[str, Value]:
     """The two arguments, of which one may be a constant: attribute 0 says which."""
     if len(args) == 1:
-        word = w.whole(1)
-        constant = w.constant(word - (1 << 32) if word >= 1 << 31 else word, np.int32)
-        args = [*args, Value(constant, (), w.one, False)]
+        args = [*args, Value(w.constant(w.whole(1), np.int32), (), w.one, False)]
         args = args[::-1] if w.whole(0) == 1 else args
     return {"a": args[0], "b": args[1]}
 

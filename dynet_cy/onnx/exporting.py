@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from dynet_cy._version import __version__
 from dynet_cy.files.replacing import Replacement, write_file
@@ -16,7 +16,7 @@ from dynet_cy.onnx.errors import ExportError
 from dynet_cy.onnx.inputs import Each, Floats, Indices
 from dynet_cy.onnx.padding import without_padding
 from dynet_cy.onnx.tracing import Function, Input, Step, trace
-from dynet_cy.onnx.writer import EXAMPLES, Value, Writer
+from dynet_cy.onnx.writer import EXAMPLES, File, Value, Writer
 from dynet_cy.ops.api import pick
 
 # The version of ONNX's operators that files use, and the oldest format that has it, so that older runtimes can read
@@ -105,40 +105,11 @@ def _model(
     lengths: Mapping[str, str],
 ) -> tuple[Any, int]:
     """A function as a model in memory, and the bytes of its parameters."""
-    _check(inputs, batch, between, lengths)
-    parts: dict[str, _Part] = {}
-    own: dict[str, Input] = {}
-    for name, x in inputs.items():
-        if isinstance(x, Each):
-            parts[name] = _part(onnx, name, x, between)
-            own[name] = Floats((parts[name].size, x.axis))
-        else:
-            own[name] = x
-    given = [isinstance(x, Each) for x in inputs.values()]
-
-    def with_columns(*args: Any) -> Any:
-        return function(*[_columns(arg) if each else arg for arg, each in zip(args, given)])
-
-    traced = trace(with_columns if parts else function, own, *between, _refuse)
-    w = Writer(onnx, traced, batch)
-    described = {name: _add_input(w, onnx, name, x, batch, traced) for name, x in own.items()}
-    graph_inputs = [info for name, info in described.items() if name not in parts]
-    for named, its in lengths.items():
-        w.lengths[named] = w.unique(its)
-        graph_inputs.append(onnx.helper.make_tensor_value_info(its, onnx.TensorProto.INT64, [batch]))
-    for part in parts.values():
-        for its in part.model.graph.input:
-            w.unique(its.name)
-    values = _write(w, traced.steps)
-    graph_outputs = [
-        _output(w, onnx, name, values[number], batch, traced.steps[number].integers)
-        for name, number in traced.outputs.items()
-    ]
-    readers, w.nodes = w.nodes, []
-    for part in parts.values():
-        graph_inputs += part.add_to(w, batch)
-    w.nodes += readers
-    graph = onnx.helper.make_graph(w.nodes, "dynet_cy", graph_inputs, graph_outputs, list(w.initializers.values()))
+    file = File()
+    w, graph_inputs, results = _written(onnx, file, function, inputs, batch, between, lengths)
+    graph_outputs = [_output(w, onnx, name, *result, batch) for name, result in results.items()]
+    initializers = list(file.initializers.values())
+    graph = onnx.helper.make_graph(file.nodes, "dynet_cy", graph_inputs, graph_outputs, initializers)
     made = onnx.helper.make_model(
         graph,
         opset_imports=[onnx.helper.make_opsetid("", OPSET)],
@@ -146,24 +117,100 @@ def _model(
         producer_name="dynet_cy",
         producer_version=__version__,
     )
-    return made, w.bytes
+    return made, sum(len(tensor.raw_data) for tensor in initializers)
 
 
-def _add_input(w: Writer, onnx: Any, name: str, x: Input, batch: str | int | None, traced: Any) -> Any:
-    """Note where the sizes of an input are found, and describe it."""
-    types = onnx.TensorProto
-    each = batch is not None
-    w.unique(name)
-    is_index = isinstance(x, Indices)
-    shape: list[Any] = [*([batch] if each else []), *reversed(x.shape)]
+def _written(
+    onnx: Any,
+    file: File,
+    function: Function,
+    inputs: Mapping[str, Input | Each],
+    batch: str | int | None,
+    between: tuple[int, int],
+    lengths: Mapping[str, str],
+    around: tuple[str | int, ...] = (),
+) -> tuple[Writer, list[Any], dict[str, tuple[Value, bool]]]:
+    """Add a function to a file.
+
+    Args:
+        onnx, function, inputs, batch, between, lengths: as for `_model`
+        file: the file
+        around: for the function of an `Each` the batch of the other function, if it has one: inputs have an axis for it
+
+    Returns:
+        The writer, the inputs of the file, and each result, with whether it is of integers.
+    """
+    _check(inputs, batch, between, lengths)
+    for name in (*inputs, *lengths.values()):
+        file.unique(name)
+    parts = {
+        name: _each(onnx, file, name, x, () if batch is None else (batch,), between)
+        for name, x in inputs.items()
+        if isinstance(x, Each)
+    }
+    own: dict[str, Input] = {
+        name: Floats((parts[name][2], x.axis)) if isinstance(x, Each) else x for name, x in inputs.items()
+    }
+    given = [name in parts for name in inputs]
+
+    def with_columns(*args: Any) -> Any:
+        return function(*[_columns(arg) if each else arg for arg, each in zip(args, given)])
+
+    traced = trace(with_columns if parts else function, own, *between, _refuse)
+    w = Writer(onnx, file, traced, batch)
+    graph_inputs: list[Any] = []
+    tensors = {}
+    lead: list[Any] = [] if batch is None else [batch]
+    for name, x in {**own, **{its: Indices((), 1) for its in lengths.values()}}.items():
+        if name in parts:
+            graph_inputs += parts[name][0]
+            tensors[name] = parts[name][1]
+        else:
+            kind = onnx.TensorProto.INT64 if isinstance(x, Indices) else onnx.TensorProto.FLOAT
+            shape = [*around, *lead, *reversed(x.shape)]
+            graph_inputs.append(onnx.helper.make_tensor_value_info(name, kind, shape))
+            tensors[name] = _joined(w, name, len(shape)) if around else name
+    for name, x in own.items():
+        _note_input(w, tensors[name], x, traced.indices.get(name))
+    w.lengths = {axis: tensors[its] for axis, its in lengths.items()}
+    values = _write(w, traced.steps, tensors)
+    results = {name: (values[number], traced.steps[number].integers) for name, number in traced.outputs.items()}
+    return w, graph_inputs, results
+
+
+def _joined(w: Writer, name: str, axes: int) -> str:
+    """A tensor with the positions of all examples one after the other."""
+    rest = w.add("Slice", w.add("Shape", name), w.ints(2), w.ints(axes))
+    return w.add("Reshape", name, w.add("Concat", w.ints(-1), rest, axis=0))
+
+
+def _each(
+    onnx: Any, file: File, name: str, x: Each, around: tuple[str | int, ...], between: tuple[int, int]
+) -> tuple[list[Any], str, int]:
+    """Add the function of an `Each`, whose examples are all positions of all examples; returns its inputs, the tensor
+    of its results, and their size."""
+    w, graph_inputs, results = _written(onnx, file, x.function, x.inputs, x.axis, between, x.lengths, around)
+    values = [value for value, _ in results.values()]
+    size = sizes.constant(values[0].dims[0]) if len(values) == 1 and values[0].rank - values[0].each == 1 else None
+    if not size:
+        raise ExportError(f"export: input {name!r}: its function must return one vector, whose size is always the same")
+    found = w.for_examples(values[0])
+    if around:
+        positions = w.add("Slice", w.add("Shape", graph_inputs[0].name), w.ints(0), w.ints(2))
+        found = w.add("Reshape", found, w.add("Concat", positions, w.ints(-1), axis=0))
+    return graph_inputs, found, size
+
+
+def _note_input(w: Writer, tensor: str, x: Input, indices: tuple[tuple[int, ...], ...] | None) -> None:
+    """Note where the sizes of an input are found, and its indices."""
+    each = w.examples is not None
     for place, axis in enumerate(reversed(x.shape)):
         if isinstance(axis, str):
-            w.source(axis, name, place + each)
+            w.source(axis, tensor, place + each)
     if each:
-        w.source(EXAMPLES, name, 0)
-    if is_index:  # a list for each example, even for a single number
-        w.indices[name if x.shape else w.add("Unsqueeze", name, w.ints(-1))] = traced.indices[name]
-    return onnx.helper.make_tensor_value_info(name, types.INT64 if is_index else types.FLOAT, shape)
+        w.source(EXAMPLES, tensor, 0)
+    if indices is not None:  # a list for each example, even for a single number
+        w.indices[tensor if x.shape else w.add("Unsqueeze", tensor, w.ints(-1))] = indices
 
 
 def _check(
@@ -209,61 +256,6 @@ def _columns(x: Any) -> list[Any]:
     return [pick(x, i, 1) for i in range(x.shape[1])]
 
 
-class _Part(NamedTuple):
-    """The model of an `Each`, whose examples are all positions of all examples."""
-
-    name: str
-    axis: str
-    size: int
-    """Of its result, a vector."""
-    model: Any
-
-    def add_to(self, w: Writer, batch: str | int | None) -> list[Any]:
-        """Add its nodes, whose result has its name; returns the inputs of the file. Parameters are shared."""
-        graph, renamed = self.model.graph, {"": ""}
-        inputs = []
-        for x in graph.input:
-            shape = [d.dim_value or d.dim_param for d in x.type.tensor_type.shape.dim]
-            lead = [self.axis] if batch is None else [batch, self.axis]
-            kind = x.type.tensor_type.elem_type
-            inputs.append(w.helper.make_tensor_value_info(x.name, kind, [*lead, *shape[1:]]))
-            renamed[x.name] = x.name
-            if batch is not None:  # all positions of all examples, one after the other
-                rest = w.add("Slice", w.add("Shape", x.name), w.ints(2), w.ints(len(shape) + 1))
-                renamed[x.name] = w.add("Reshape", x.name, w.add("Concat", w.ints(-1), rest, axis=0))
-        for tensor in graph.initializer:
-            name = tensor.name
-            if w.initializers.get(name) != tensor:
-                renamed[name] = tensor.name = w.unique(name)
-                w.initializers[tensor.name] = tensor
-                w.bytes += len(tensor.raw_data)
-            renamed[name] = tensor.name
-        for node in graph.node:
-            for name in node.output:
-                renamed[name] = w.unique(name)
-            node.input[:] = [renamed[name] for name in node.input]
-            node.output[:] = [renamed[name] for name in node.output]
-            node.name = node.output[-1]
-            w.nodes.append(node)
-        result = renamed[graph.output[0].name]
-        if batch is None:
-            w.nodes.append(w.helper.make_node("Identity", [result], [self.name], name=self.name))
-        else:
-            positions = w.add("Slice", w.add("Shape", inputs[0].name), w.ints(0), w.ints(2))
-            sizes_of = w.add("Concat", positions, w.ints(-1), axis=0)
-            w.nodes.append(w.helper.make_node("Reshape", [result, sizes_of], [self.name], name=self.name))
-        return inputs
-
-
-def _part(onnx: Any, name: str, x: Each, between: tuple[int, int]) -> _Part:
-    """The other function of an `Each` as a model."""
-    made, _ = _model(onnx, x.function, x.inputs, x.axis, between, x.lengths)
-    shapes = [[d.dim_value for d in y.type.tensor_type.shape.dim] for y in made.graph.output]
-    if len(shapes) != 1 or len(shapes[0]) != 2 or not shapes[0][1]:
-        raise ExportError(f"export: input {name!r}: its function must return one vector, whose size is always the same")
-    return _Part(name, x.axis, shapes[0][1], made)
-
-
 def _save_two_files(onnx: Any, made: Any, file: str) -> None:
     """Write a model whose parameters are in a second file; both are complete before either is renamed."""
     with Replacement(file + ".data") as data, Replacement(file) as graph:
@@ -295,14 +287,14 @@ def _package() -> Any:
         raise ImportError(f"export needs the package onnx: pip install 'dynet_cy[onnx]' ({error})") from None
 
 
-def _write(w: Writer, steps: list[Step]) -> list[Value]:
-    """All steps, one after the other."""
+def _write(w: Writer, steps: list[Step], tensors: Mapping[str, str]) -> list[Value]:
+    """All steps, one after the other, with these tensors for the inputs."""
     values: list[Value] = []
     for step in steps:
         w.step = step
         args = [values[i] for i in step.args]
         if step.input is not None:
-            values.append(Value(step.input, step.dims, step.batch, w.examples is not None))
+            values.append(Value(tensors[step.input], step.dims, step.batch, w.examples is not None))
             continue
         used = without_padding(w, step, args)
         found = CONVERTERS[step.op](w, step, used)
@@ -313,15 +305,11 @@ def _write(w: Writer, steps: list[Step]) -> list[Value]:
     return values
 
 
-def _output(w: Writer, onnx: Any, name: str, value: Value, batch: str | int | None, integers: bool) -> Any:
+def _output(w: Writer, onnx: Any, name: str, value: Value, integers: bool, batch: str | int | None) -> Any:
     """A result, with an axis for examples even if it is the same for all of them."""
     each = batch is not None
-    tensor = value.name
-    if each and not value.each:
-        tensor = w.add(
-            "Expand", w.add("Unsqueeze", tensor, w.ints(0)), w.size_list(w.shape_of(value.dims, value.batch, True))
-        )
-    output = w.unique(name)
+    tensor = w.for_examples(value) if each else value.name
+    output = w.file.unique(name)
     w.nodes.append(onnx.helper.make_node("Identity", [tensor], [output], name=output))
     shape = [
         batch if isinstance(size, str) else sizes.text(sizes.formula(size, w.axes))

@@ -23,6 +23,17 @@ from dynet_cy.onnx.errors import ExportError
 from dynet_cy.onnx.recurrences import Chain, chains
 
 Floating = npt.NDArray[Any]
+Outputs = Mapping[str, Union[int, tuple[int, ...]]]
+
+
+def numbers_in(outputs: Outputs) -> list[int]:
+    """The numbers of the nodes of all results."""
+    return [n for number in outputs.values() for n in ((number,) if isinstance(number, int) else number)]
+
+
+def renumbered(outputs: Outputs, new: Mapping[int, int]) -> Outputs:
+    """Results with other numbers of their nodes."""
+    return {name: new[n] if isinstance(n, int) else tuple(new[k] for k in n) for name, n in outputs.items()}
 
 
 class Run(NamedTuple):
@@ -40,7 +51,7 @@ class Run(NamedTuple):
     contents: list[NodeContents]
     values: list[Floating | None]
     inputs: list[str | None]
-    outputs: dict[str, int | tuple[int, ...]]
+    outputs: Outputs
     weights: dict[int, Floating]
 
 
@@ -316,20 +327,23 @@ class _Folding:
             op=op, args=tuple(args), shape=shape, batch_size=batch, parameter=parameter, rows=(), integers=False
         )
         contents = NodeContents(attrs, items, len(items) // batch, None)
-        self.made.append(_Made(node, [contents] * len(self.runs), [values] * len(self.runs), None))
+        return self._append(node, [contents] * len(self.runs), [values] * len(self.runs))
+
+    def _append(
+        self, node: GraphNode, contents: list[NodeContents], values: list[Floating | None], name: str | None = None
+    ) -> int:
+        self.made.append(_Made(node, contents, values, name))
         return len(self.made) - 1
 
     def _keep(self, number: int) -> None:
         """A node that is not folded; its list of arguments may have sequences in it."""
         node = self.nodes[number]
         contents = [run.contents[number] for run in self.runs]
-        args = node.args
-        if node.op in GATHERED:
-            made = self.gathered(number, node.op, args, contents[0].attrs)
-            if made is not None:
-                self.places[number] = made
-                return
-        node = node._replace(args=tuple(self._single(arg) for arg in args))
+        made = self.gathered(number, node.op, node.args, contents[0].attrs) if node.op in GATHERED else None
+        if made is not None:
+            self.places[number] = made
+            return
+        node = node._replace(args=tuple(map(self._single, node.args)))
         if node.op != "input":
             # A loop may compute the same value again and again, such as the transpose of a matrix.
             key = (node.op, node.shape, node.batch_size, node.args, tuple(contents))
@@ -339,36 +353,33 @@ class _Folding:
             self.kept[key] = len(self.made)
         if node.args:
             self.single.append(number)
-        self.made.append(_Made(node, contents, [run.values[number] for run in self.runs], self.runs[0].inputs[number]))
-        self.places[number] = len(self.made) - 1
+        values = [run.values[number] for run in self.runs]
+        self.places[number] = self._append(node, contents, values, self.runs[0].inputs[number])
 
     def gathered(self, number: int, op: str, args: Sequence[int], attrs: tuple[int, ...]) -> int | None:
         """An operation of a list with a whole sequence in it; None if there is none."""
         parts: list[int] = []
-        i = found = 0
+        places = [self.places.get(arg) for arg in args]
+        i = 0
         while i < len(args):
-            place = self.places.get(args[i])
-            part = None
-            if isinstance(place, Element) and place.position == 0:
-                run = [self.places.get(arg) for arg in args[i : i + place.length]]
-                if run == [Element(place.of, k, place.length) for k in range(place.length)]:
-                    part = GATHERED[op](self, number, place.of, attrs)
-            if part is None:
-                parts.append(self._single(args[i]))
-                i += 1
-            else:
-                assert isinstance(place, Element)
-                parts.append(part)
-                i += place.length
-                found += 1
-        if not found:
+            whole = self._whole(places, i, 1)
+            part = None if whole is None else GATHERED[op](self, number, whole.of, attrs)
+            parts.append(self._single(args[i]) if part is None else part)
+            i += 1 if whole is None or part is None else whole.length
+        if len(parts) == len(args) or (len(parts) > 1 and op == "average"):
             return None
         if len(parts) == 1:
             return parts[0]
-        if op == "average":
-            return None
         node = self.nodes[number]
         return self._add(op, parts, node.shape, node.batch_size, number, attrs)
+
+    def _whole(self, places: Sequence[Place | None], i: int, step: int) -> Element | None:
+        """The first of the elements of a whole sequence that stand from place i on; `step`: 1, or -1 backwards."""
+        place = places[i]
+        if not isinstance(place, Element) or place.position != (0 if step == 1 else place.length - 1):
+            return None
+        whole = [Element(place.of, place.position + step * k, place.length) for k in range(place.length)]
+        return place if places[i : i + place.length] == whole else None
 
     def _over_batch(self, op: str, number: int, x: int) -> int:
         return self._add(op, [x], self.made[x].node.shape, number=number, attrs=(BATCH_BIT, 0, 0, 0))
@@ -405,8 +416,7 @@ class _Folding:
                 made = self._add("reshape", [both], node.shape, count, first)
             else:
                 node = node._replace(args=tuple(args), batch_size=count)
-                self.made.append(_Made(node, contents, [run.values[first] for run in self.runs], None))
-                made = len(self.made) - 1
+                made = self._append(node, contents, [run.values[first] for run in self.runs])
         for position, n in enumerate(numbers):
             self.places[n] = Element(made, position, count)
 
@@ -423,8 +433,7 @@ class _Folding:
         node = self.nodes[numbers[0]]
         node = node._replace(batch_size=len(numbers))
         values = [np.stack(each, axis=-1) for each in arrays]  # type: ignore[arg-type]
-        self.made.append(_Made(node, [run.contents[numbers[0]] for run in self.runs], list(values), None))
-        return len(self.made) - 1
+        return self._append(node, [run.contents[numbers[0]] for run in self.runs], list(values))
 
     # ---- recurrent networks
 
@@ -448,12 +457,9 @@ class _Folding:
         """The steps that read a whole sequence next, after those before it, which are kept as they are."""
         places = [self.places.get(cell.x) for cell in chain.cells]
         for i in range(begin, len(places)):
-            place = places[i]
-            if isinstance(place, Element) and place.position in (0, place.length - 1):
-                step = 1 if place.position == 0 else -1
-                whole = [Element(place.of, place.position + step * k, place.length) for k in range(place.length)]
-                if places[i : i + place.length] == whole:
-                    return _Part(chain, i, i + place.length, place)
+            place = self._whole(places, i, 1) or self._whole(places, i, -1)
+            if place is not None:
+                return _Part(chain, i, i + place.length, place)
             for number in sorted(chain.cells[i].inside):
                 self._keep(number)
         return None
@@ -530,7 +536,7 @@ class _Folding:
             joined = self.gathered(numbers[0], "concatenate", numbers, (axis, 0, 0, 0))
             outputs[name] = tuple(map(self._single, numbers)) if joined is None else joined
         runs = []
-        wanted = {k for number in outputs.values() for k in ([number] if isinstance(number, int) else number)}
+        wanted = set(numbers_in(outputs))
         for number in range(len(self.made) - 1, -1, -1):
             if number in wanted:
                 wanted.update(self.made[number].node.args)
@@ -543,10 +549,7 @@ class _Folding:
                     [m.contents[t] for m in made],
                     [m.values[t] for m in made],
                     [m.input for m in made],
-                    {
-                        name: kept[number] if isinstance(number, int) else tuple(kept[n] for n in number)
-                        for name, number in outputs.items()
-                    },
+                    renumbered(outputs, kept),
                     {},
                 )
             )

@@ -186,52 +186,30 @@ def sparsemax(w: Writer, step: Step, args: list[Value]) -> Value:
     """Martins and Astudillo, "From softmax to sparsemax", 2016, algorithm 1."""
     x = w.with_rank(args[0], 1)
     n = w.size(x.dims[0])
-    falling, _ = w.top(x.name, n, -1)
-    sums = w.add("CumSum", falling, w.constant(-1, np.int64))
-    float_type = w.helper.TensorProto.FLOAT
-    stop = w.add("Cast", w.add("Squeeze", n, w.ints(0)), to=float_type)
-    ranks = w.add("Range", w.constant(1), w.add("Add", stop, w.constant(1)), w.constant(1))
-    left = w.add("Add", w.add("Mul", ranks, falling), w.constant(1))
-    inside = w.add("Cast", w.add("Greater", left, sums), to=float_type)
-    size = reduce(w, "ReduceSum", inside, [-1], keep=True)
-    top = reduce(w, "ReduceSum", w.add("Mul", inside, falling), [-1], keep=True)
-    threshold = w.add("Div", w.add("Sub", top, w.constant(1)), size)
-    return fitted(w, step, x._replace(name=w.add("Relu", w.add("Sub", x.name, threshold))))
+    falling = x._replace(name=w.top(x.name, n, -1)[0])
+    sums = x._replace(name=w.add("CumSum", falling.name, w.ints(-1)))
+    before = Value(w.add("Cast", w.up_to(n), to=w.helper.TensorProto.FLOAT), x.dims[:1], w.one, False)
+    inside = write(w, "SEL(1 + (n + 1) * x > sums, 1, 0)", n=before, x=falling, sums=sums)
+    parts = inside, w.combine("Mul", inside, falling)
+    size, top = (x._replace(name=reduce(w, "ReduceSum", part.name, [-1], keep=True)) for part in parts)
+    return fitted(w, step, write(w, "RELU(x - (top - 1) / size)", x=x, top=top, size=size))
 
 
 # ---- classes: losses with the index of the true one
 
 
-def classes(w: Writer, step: Step, x: Value) -> Value:
-    """1 at the true class, 0 at others: in the shape of x, which has the classes along its first axis."""
-    true = w.picked(w.one, not sizes.is_one(step.batch))
-    places = w.add("OneHot", true.name, w.size(x.dims[0]), w.constant([0, 1]), axis=-1)  # [.., 1, classes]
-    return Value(w.add("Squeeze", places, w.ints(-2)), x.dims, step.batch, true.each)
-
-
-def losses(w: Writer, x: Value, true: Value) -> Value:
+@converts("pickneglogsoftmax", "pickneglogsoftmax_at", "hinge")
+def loss_of_class(w: Writer, step: Step, args: list[Value]) -> Value:
+    x = w.flat(args[0])
+    batch = args[1].batch if len(args) > 1 else step.batch
+    places = w.as_indices(args[1], [w.one]) if len(args) > 1 else w.picked(w.one, not sizes.is_one(batch))
+    spots = w.add("OneHot", places.name, w.size(x.dims[0]), w.constant([0, 1]), axis=-1)  # [.., 1, classes]
+    true = Value(w.add("Squeeze", spots, w.ints(-2)), x.dims, batch, places.each)
+    if step.op == "hinge":
+        formula = "SUM(SEL(true > 0, 0, RELU(x - SUM(SEL(true > 0, x, 0)) + margin)))"
+        return write(w, formula, true=true, x=x, margin=w.number(0))
     logs = x._replace(name=w.add("LogSoftmax", x.name, axis=-1))
     return write(w, "SUM(SEL(true > 0, 0 - logs, 0))", true=true, logs=logs)
-
-
-@converts("pickneglogsoftmax")
-def pickneglogsoftmax(w: Writer, step: Step, args: list[Value]) -> Value:
-    x = w.flat(args[0])
-    return losses(w, x, classes(w, step, x))
-
-
-@converts("pickneglogsoftmax_at")
-def pickneglogsoftmax_at(w: Writer, step: Step, args: list[Value]) -> Value:
-    x = w.flat(args[0])
-    spots = w.add("Squeeze", w.hot(w.with_axes(args[1], [w.one]), x.dims[0]), w.ints(-2))
-    return losses(w, x, args[1]._replace(name=spots, dims=x.dims))
-
-
-@converts("hinge")
-def hinge(w: Writer, step: Step, args: list[Value]) -> Value:
-    x = w.flat(args[0])
-    formula = "SUM(SEL(true > 0, 0, RELU(x - SUM(SEL(true > 0, x, 0)) + margin)))"
-    return write(w, formula, true=classes(w, step, x), x=x, margin=w.number(0))
 
 
 # ---- losses

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from dynet_cy.onnx import sizes
 from dynet_cy.onnx.converters import converts
 from dynet_cy.onnx.sizes import Size
 from dynet_cy.onnx.tracing import Step
-from dynet_cy.onnx.writer import BEFORE_THE_FIRST, Array, Picked, Value, Writer
+from dynet_cy.onnx.writer import BEFORE_THE_FIRST, EXAMPLES, Array, Picked, Value, Writer
 
 # ---- leaves
 
@@ -20,9 +18,15 @@ def constant(w: Writer, step: Step, args: list[Value]) -> Value:
 
 def stored(w: Writer, step: Step, array: Array) -> str:
     """A parameter as an initializer with its name, stored once."""
-    if step.entry not in w.parameters:
-        w.parameters[step.entry] = w.store(step.parameter or "parameter", array)
-    return w.parameters[step.entry]
+    if step.entry not in w.file.parameters:
+        w.file.parameters[step.entry] = w.store(step.parameter or "parameter", array)
+    return w.file.parameters[step.entry]
+
+
+def stored_rows(w: Writer, step: Step) -> str:
+    """A table; the axis of rows comes first, like the batch."""
+    table = step.values[0]
+    return stored(w, step, table.transpose(0, *range(table.ndim - 1, 0, -1)))
 
 
 @converts("parameter")
@@ -33,10 +37,7 @@ def parameter(w: Writer, step: Step, args: list[Value]) -> Value:
 
 @converts("lookup")
 def lookup(w: Writer, step: Step, args: list[Value]) -> Value:
-    """Rows of a table; the axis of rows comes first, like the batch."""
-    table = step.values[0]
-    name = stored(w, step, table.transpose(0, *range(table.ndim - 1, 0, -1)))
-    rows = w.picked(step.batch, False)
+    name, rows = stored_rows(w, step), w.picked(step.batch, False)
     found = w.add("Gather", name, rows.name, axis=0)
     if sizes.is_one(step.batch):
         found = w.add("Squeeze", found, w.ints(int(rows.each)))
@@ -45,10 +46,8 @@ def lookup(w: Writer, step: Step, args: list[Value]) -> Value:
 
 @converts("lookup_at")
 def lookup_at(w: Writer, step: Step, args: list[Value]) -> str:
-    table = step.values[0]
-    name = stored(w, step, table.transpose(0, *range(table.ndim - 1, 0, -1)))
-    found = w.add("Gather", name, w.as_indices(args[0]).name, axis=0)
-    if len(step.dims) != table.ndim - 1 + len(args[0].dims):  # one index
+    found = w.add("Gather", stored_rows(w, step), w.as_indices(args[0]).name, axis=0)
+    if len(step.dims) != step.values[0].ndim - 1 + len(args[0].dims):  # one index
         found = w.to(found, args[0].each, step.dims, step.batch)
     return found
 
@@ -77,17 +76,14 @@ def concatenate(w: Writer, step: Step, args: list[Value]) -> str:
 
 @converts("concatenate_to_batch")
 def concatenate_to_batch(w: Writer, step: Step, args: list[Value]) -> str:
-    axes = len(step.dims)
-    names = []
-    each = any(x.each for x in args)
-    for x in args:
-        x = w.with_axes(x, step.dims)
-        name = w.lifted(x, axes, True, all_axes=True)
+    if len(args) == 1:
+        return w.to(args[0].name, args[0].each, step.dims, step.batch)
+    axes, each = len(step.dims), any(x.each for x in args)
+    names = [w.lifted(w.with_axes(x, step.dims), axes, True, all_axes=True) for x in args]
+    for k, x in enumerate(args):
         if each and not x.each:
-            name = w.add("Unsqueeze", name, w.ints(0))
-            name = w.add("Expand", name, w.size_list([*w.shape_of((), x.batch, True)[:1], x.batch, *reversed(x.dims)]))
-        names.append(name)
-    return w.add("Concat", *names, axis=-axes - 1) if len(names) > 1 or not sizes.is_one(step.batch) else args[0].name
+            names[k] = w.add("Expand", names[k], w.size_list([EXAMPLES, x.batch, *reversed(step.dims)]))
+    return w.add("Concat", *names, axis=-axes - 1)
 
 
 @converts("fold_rows")
@@ -117,14 +113,9 @@ def gathered(w: Writer, x: Value, axis: int, chosen: Picked, batched: bool, step
     there[axis] = count
     lists = Value(chosen.name, (count,), step.batch if batched else w.one, chosen.each)
     lists = w.with_axes(lists, there)
-    has_batch = not sizes.is_one(step.batch)
-    full = list(x.dims)
-    places = w.lifted(lists, len(full), has_batch)
-    data = w.lifted(x, len(full), has_batch)
-    data = w.add("Expand", data, w.size_list(w.shape_of(full, step.batch, each)))
-    full[axis] = count
-    places = w.add("Expand", places, w.size_list(w.shape_of(full, step.batch, each)))
-    return Value(w.add("GatherElements", data, places, axis=-axis - 1), tuple(full), step.batch, each)
+    full = (*x.dims[:axis], count, *x.dims[axis + 1 :])
+    data, places = w.expanded(x, x.dims, step.batch, each), w.expanded(lists, full, step.batch, each)
+    return Value(w.add("GatherElements", data, places, axis=-axis - 1), full, step.batch, each)
 
 
 def chosen_along(w: Writer, step: Step, x: Value, axis: int, count: Size) -> Value:
@@ -200,22 +191,14 @@ def picked_by_length(w: Writer, step: Step, x: Value) -> Value:
 
 @converts("scatter_rows", "scatter_cols")
 def scatter(w: Writer, step: Step, args: list[Value]) -> Value:
-    """A product with a matrix that has a 1 at the position of each row or column."""
-    x, axis = args[0], w.whole(0)
+    axis = w.whole(0)
+    x = w.with_rank(args[0], max(len(step.dims), axis + 1))
     batched = not sizes.is_one(step.batch) and not step.same_for_all
     chosen = w.picked(x.dims[axis], batched, None if batched else step.first_items)
-    places = w.add("OneHot", chosen.name, w.size(step.dims[axis]), w.constant([0, 1]), axis=-2 if axis else -1)
-    has_batch = not sizes.is_one(step.batch)
-    shape = (step.dims[0], x.dims[0]) if axis == 0 else (x.dims[1], step.dims[1])
-    matrix = Value(places, shape, step.batch if batched else w.one, chosen.each)
-    if len(x.dims) == 1:
-        x = Value(w.add("Unsqueeze", x.name, w.ints(-2)), (x.dims[0], w.one), x.batch, x.each)
-    axes = len(x.dims)
-    factors = [w.lifted(x, axes, has_batch), w.lifted(matrix, axes, has_batch)]
-    found = w.add("MatMul", *(factors if axis == 0 else factors[::-1]))
-    if len(step.dims) == 1:
-        found = w.add("Squeeze", found, w.ints(-2))
-    return Value(found, step.dims, step.batch, x.each or chosen.each)
+    there = [w.one] * len(x.dims)
+    there[axis] = x.dims[axis]
+    lists = Value(chosen.name, (x.dims[axis],), step.batch if batched else w.one, chosen.each)
+    return scattered(w, step, x, axis, w.with_axes(lists, there))
 
 
 # ---- selections at indices that are values of the graph
@@ -227,7 +210,7 @@ def take(w: Writer, step: Step, args: list[Value]) -> str | Value:
     x, axis, mode = args[0], w.whole(0), w.whole(1)
     if mode == 2:
         indices, each = w.as_indices(args[1]), x.each or args[1].each
-        names = [expanded(w, v, v.dims, step.batch, each) for v in (x, indices)]
+        names = [w.expanded(v, v.dims, step.batch, each) for v in (x, indices)]
         return Value(w.add("GatherElements", *names, axis=-axis - 1), step.dims, step.batch, each)
     count = w.one if mode == 1 else args[1].dims[0]
     indices = w.as_indices(args[1], [count])
@@ -236,25 +219,21 @@ def take(w: Writer, step: Step, args: list[Value]) -> str | Value:
     return found._replace(dims=step.dims) if mode == 0 else one_of(w, step, x, axis, found)
 
 
-def expanded(w: Writer, x: Value, dims: Sequence[Size], batch: Size, each: bool) -> str:
-    """x repeated along axes of size 1, the batch and the examples."""
-    name = w.lifted(x, len(dims), not sizes.is_one(batch), all_axes=True)
-    if each and not x.each:
-        name = w.add("Unsqueeze", name, w.ints(0))
-    return w.add("Expand", name, w.size_list(w.shape_of(dims, batch, each)))
-
-
 @converts("put")
 def put(w: Writer, step: Step, args: list[Value]) -> Value:
     x, axis = args[0], w.whole(0)
-    each = x.each or args[1].each
     there = list(x.dims)
     if w.whole(1) != 2:
         there = [w.one] * len(x.dims)
         there[axis] = args[1].dims[0]
-    indices = w.as_indices(args[1], there)
+    return scattered(w, step, x, axis, w.as_indices(args[1], there))
+
+
+def scattered(w: Writer, step: Step, x: Value, axis: int, indices: Value) -> Value:
+    """Zeros, to which the elements of x are added at these indices along an axis."""
+    each = x.each or indices.each
     nothing = w.add("Expand", w.constant(0), w.size_list(w.shape_of(step.dims, step.batch, each)))
-    names = [expanded(w, v, x.dims, step.batch, each) for v in (indices, x)]
+    names = [w.expanded(v, x.dims, step.batch, each) for v in (indices, x)]
     found = w.add("ScatterElements", nothing, *names, axis=-axis - 1, reduction="add")
     return Value(found, step.dims, step.batch, each)
 

@@ -16,7 +16,7 @@ from dynet_cy.graph.expressions import ComputationGraph, Expression
 from dynet_cy.graph.nodes import GraphNode, NodeContents, contents, expression, graph_node, is_of, nodes, number, table
 from dynet_cy.graph.origin import Origin, watch_reads
 from dynet_cy.onnx.errors import ExportError
-from dynet_cy.onnx.folding import Folded, Run, explain, fold, made_at
+from dynet_cy.onnx.folding import Folded, Outputs, Run, explain, fold, made_at, numbers_in, renumbered
 from dynet_cy.onnx.inputs import Floats, Index, Indices
 from dynet_cy.onnx.recurrences import chains
 from dynet_cy.onnx.sizes import Size
@@ -293,7 +293,7 @@ class _Calls:
 
     def _called(
         self, graph: ComputationGraph, axes: Mapping[str, int], indices: Mapping[str, tuple[int, ...]]
-    ) -> tuple[list[GraphNode], list[int], dict[int, str], dict[str, int | tuple[int, ...]]]:
+    ) -> tuple[list[GraphNode], list[int], dict[int, str], Outputs]:
         """Call the function, and refuse what it may not do.
 
         Returns:
@@ -325,20 +325,21 @@ class _Calls:
         all_nodes = nodes(graph)
         if self.refusal is not None:
             raise self.refusal
-        _refuse_computed(all_nodes)
+        for node in all_nodes:
+            if node.computed and node.args:  # as for a gradient
+                raise _asks_for(node.op, node, None)
         self.rows = rows if self.rows is None else self.rows
         for table_name, _, line in sorted(rows ^ self.rows, key=str):
             raise ExportError(
                 f"export: the function asks for the value of a row of {table_name}{line} that its inputs choose, so "
                 f"{_WHY}"
             )
-        needed = _needed(all_nodes, [n for e in numbers.values() for n in ([e] if isinstance(e, int) else e)])
+        needed = _needed(all_nodes, numbers_in(numbers))
         new = {old: k for k, old in enumerate(needed)}
         kept = [
             all_nodes[i]._replace(number=k, args=tuple(new[a] for a in all_nodes[i].args)) for k, i in enumerate(needed)
         ]
-        results = {name: new[e] if isinstance(e, int) else tuple(new[n] for n in e) for name, e in numbers.items()}
-        return kept, needed, leaves, results
+        return kept, needed, leaves, renumbered(numbers, new)
 
     def _refuse(self, name: str, what: str) -> None:
         """Raise an error for what a function does with a number of an input."""
@@ -384,14 +385,7 @@ class _Calls:
                         known = values[k]
                         found = expression(graph, needed[k]).npvalue() if known is None else known
                         weights[k] = np.asarray(found, np.float32)
-            return Run(
-                kept,
-                all_contents,
-                values,
-                [leaves.get(i) for i in needed],
-                results,
-                weights,
-            )
+            return Run(kept, all_contents, values, [leaves.get(i) for i in needed], results, weights)
 
     def _value(
         self, graph: ComputationGraph, i: int, node: GraphNode, about: NodeContents, is_argument: bool
@@ -442,13 +436,6 @@ _WHY = "what it does next may depend on numbers; a file holds one graph"
 def _asks_for(what: str, node: GraphNode, line: Origin | None) -> ExportError:
     at = f" at {line}" if line else ""
     return ExportError(f"export: the function asks for the value of {what}{at}, so {_WHY}{made_at(node)}")
-
-
-def _refuse_computed(graph: list[GraphNode]) -> None:
-    """Raise an error if a value was computed, as for a gradient."""
-    for node in graph:
-        if node.computed and node.args:
-            raise _asks_for(node.op, node, None)
 
 
 def _places(x: Indices, size: Mapping[str, int]) -> int:

@@ -9,6 +9,7 @@ differ from example to example.
 from __future__ import annotations
 
 import functools
+import itertools
 import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -73,41 +74,48 @@ def as_float(word: int) -> float:
     return found
 
 
-class Writer:
-    """Nodes and initializers of an ONNX graph, added one after the other."""
+class File:
+    """The contents of a file, to which the writers of several functions may add."""
 
-    def __init__(self, onnx: Any, traced: Traced, examples: str | int | None) -> None:
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.initializers: dict[str, Any] = {}
+        self.names: set[str] = set()
+        self.constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self.parameters: dict[int | None, str] = {}
+
+    def unique(self, name: str) -> str:
+        """A name that no tensor has yet."""
+        found, k = name, 0
+        while found in self.names:
+            k += 1
+            found = f"{name}_{k}"
+        self.names.add(found)
+        return found
+
+
+class Writer:
+    """Nodes and initializers of a function, added to a file one after the other."""
+
+    def __init__(self, onnx: Any, file: File, traced: Traced, examples: str | int | None) -> None:
+        self.file = file
+        self.nodes = file.nodes
         self.helper = onnx.helper
         self.numpy_helper = onnx.numpy_helper
         self.axes = traced.axes
         # For each tensor that is an input of whole numbers: these numbers in the traces.
         self.indices: dict[str, tuple[tuple[int, ...], ...]] = {}
-        self.parameters: dict[int | None, str] = {}
         self.examples = examples
-        self.nodes: list[Any] = []
-        self.initializers: dict[str, Any] = {}
-        self.bytes = 0
         self.step: Step | None = None
         # For each recurrent network: the tensor of its state at the end.
         self.last_states: dict[int, str] = {}
         # For each named axis along which examples have lengths of their own: the tensor of these lengths.
         self.lengths: dict[str, str] = {}
         self._masks: dict[str | None, str] = {}
-        self._names: set[str] = set()
-        self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._sizes: dict[object, str] = {}
         self._sources: dict[str, tuple[str, int]] = {}
 
     # ---- names, constants, nodes
-
-    def unique(self, name: str) -> str:
-        """A name that no tensor has yet."""
-        found, k = name, 0
-        while found in self._names:
-            k += 1
-            found = f"{name}_{k}"
-        self._names.add(found)
-        return found
 
     def source(self, axis: str, tensor: str, place: int) -> None:
         """Record where the size of a named axis can be read: along this axis of an input tensor."""
@@ -121,24 +129,23 @@ class Writer:
     def add(self, op: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
         """Add a node; returns the name of its (last) result."""
         step = "" if self.step is None else self.step.op
-        names = [self.unique(f"{step}/{op}" if step else op) for _ in range(outputs)]
+        names = [self.file.unique(f"{step}/{op}" if step else op) for _ in range(outputs)]
         self.nodes.append(self.helper.make_node(op, inputs, names, name=names[-1], **attributes))
         return names[-1]
 
     def store(self, name: str, array: Array) -> str:
         """Add an initializer; returns its name, with a number appended if the name is taken."""
-        found = self.unique(name)
-        self.initializers[found] = self.numpy_helper.from_array(np.asarray(array, order="C"), found)
-        self.bytes += array.nbytes
+        found = self.file.unique(name)
+        self.file.initializers[found] = self.numpy_helper.from_array(np.asarray(array, order="C"), found)
         return found
 
     def constant(self, array: npt.ArrayLike, dtype: type = np.float32) -> str:
         """A constant tensor, int64 for `dtype` int; equal ones are stored once."""
         values: Array = np.asarray(array, np.int64 if dtype is int else dtype)
         key = (str(values.dtype), values.shape, values.tobytes())
-        if key not in self._constants:
-            self._constants[key] = self.store("constant", values)
-        return self._constants[key]
+        if key not in self.file.constants:
+            self.file.constants[key] = self.store("constant", values)
+        return self.file.constants[key]
 
     def ints(self, *numbers: int) -> str:
         """A constant list of whole numbers."""
@@ -177,16 +184,11 @@ class Writer:
     def size_list(self, wanted: Iterable[Size | str]) -> str:
         """Sizes as one list; EXAMPLES is the number of examples."""
         parts: list[str] = []
-        run: list[int] = []
-        for size in wanted:
-            found = size if isinstance(size, str) else self._formula(size)
-            if isinstance(found, int):
-                run.append(found)
-                continue
-            parts += [self.ints(*run)] if run else []
-            run = []
-            parts.append(self._measured(found))
-        parts += [self.ints(*run)] if run or not parts else []
+        found: Any = [size if isinstance(size, str) else self._formula(size) for size in wanted]
+        for known, run in itertools.groupby(found, lambda x: isinstance(x, int)):
+            together = [*run]
+            parts += [self.ints(*together)] if known else map(self._measured, together)
+        parts = parts or [self.ints()]
         return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=0)
 
     def _formula(self, size: Size) -> int | sizes.Formula:
@@ -330,15 +332,21 @@ class Writer:
         batch = next((x.batch for x in xs if x.has_batch), xs[0].batch)
         found = []
         for x in xs:
-            name = self.lifted(x, axes, has_batch, all_axes=True)
-            if each and not x.each:
-                name = self.add("Unsqueeze", name, self.ints(0))
-            if (each, has_batch) != (x.each, x.has_batch):
-                one = tuple(1 for _ in batch)
-                dims = [*x.dims, *[one] * (axes - len(x.dims))]
-                name = self.add("Expand", name, self.size_list(self.shape_of(dims, batch, each)))
-            found.append(name)
+            dims = [*x.dims, *[self.one] * (axes - len(x.dims))]
+            alike = (each, has_batch) == (x.each, x.has_batch)
+            found.append(
+                self.lifted(x, axes, has_batch, all_axes=True) if alike else self.expanded(x, dims, batch, each)
+            )
         return found, each, has_batch
+
+    def expanded(self, x: Value, dims: Sequence[Size], batch: Size, each: bool) -> str:
+        """x repeated along axes of size 1, the batch and the examples."""
+        name = self.lifted(x, len(dims), not sizes.is_one(batch))
+        return self.add("Expand", name, self.size_list(self.shape_of(dims, batch, each)))
+
+    def for_examples(self, x: Value) -> str:
+        """The tensor of x with an axis for examples, and a value for each of them."""
+        return x.name if x.each else self.expanded(x, x.dims, x.batch, True)
 
     def transpose(self, name: str, order: Sequence[int]) -> str:
         return name if list(order) == list(range(len(order))) else self.add("Transpose", name, perm=list(order))
@@ -383,19 +391,15 @@ class Writer:
         items, batch = self.step.items if items is None else items, self.step.batch
         name = next((n for n, columns in self.indices.items() if columns == items and any(map(bool, items))), None)
         if sizes.constant(tuple(map(len, items))) is None and name is None:
-            return self._growing(items, count, has_batch)
-        if len(set(items)) == 1:
-            return Picked(self._shaped(self.constant(items[0], np.int64), False, count, has_batch, batch), False)
+            return self._growing(items, has_batch)
         each = self.examples is not None
-        if name is not None:
-            return Picked(self._shaped(name, each, count, has_batch, batch), each)
-        parts = []
-        for place in range(len(items[0])):
-            column = tuple(i[place] for i in items)
-            parts.append(self._index(column))
-        together = parts[0][0] if len(parts) == 1 else self._side_by_side(parts, each)
-        each = each and any(part_each for _, part_each in parts)
-        return Picked(self._shaped(together, each, count, has_batch, batch), each)
+        if len(set(items)) == 1:
+            name, each = self.ints(*items[0]), False
+        elif name is None:
+            parts = [self._index(column) for column in zip(*items)]
+            name = parts[0][0] if len(parts) == 1 else self._side_by_side(parts, each)
+            each = each and any(part_each for _, part_each in parts)
+        return Picked(self.reshape(name, each, [batch, count]) if has_batch else name, each)
 
     def _index(self, column: Size) -> tuple[str, bool]:
         """One index as a list of length 1, and whether it differs from example to example."""
@@ -422,35 +426,31 @@ class Writer:
         names = [name if part_each else self.add("Expand", name, one) for name, part_each in parts]
         return self.add("Concat", *names, axis=-1)
 
-    def _growing(self, items: Sequence[tuple[int, ...]], count: Size, has_batch: bool) -> Picked:
+    def _growing(self, items: Sequence[tuple[int, ...]], has_batch: bool) -> Picked:
         """Indices that are not an input and whose number depends on sizes: a prefix of the longest list."""
         assert self.step is not None
-        longest = items[-1]
-        per = tuple(self.step.batch) if has_batch else count
         # One row per batch element, so that a prefix can be taken along both axes.
-        tables = []
-        for t, words in enumerate(items):
-            shape = (per[t], len(words) // per[t]) if has_batch else (len(words),)
-            tables.append(np.array(words, np.int64).reshape(shape))
-        if any((table != tables[-1][tuple(slice(n) for n in table.shape)]).any() for table in tables):
+        shapes: list[tuple[int, ...]] = [(n, -1) if has_batch else (-1,) for n in self.step.batch]
+        name = self._prefix([np.array(words, np.int64).reshape(shape) for words, shape in zip(items, shapes)])
+        if name is None:
             raise self.refused(
-                f"has indices that depend on the sizes of the inputs, such as {list(longest[:5])}, and are not a "
+                f"has indices that depend on the sizes of the inputs, such as {list(items[-1][:5])}, and are not a "
                 "prefix of the longest list"
             )
-        return Picked(self._cut(tables), False)
+        return Picked(name, False)
 
-    def _cut(self, tables: Sequence[Array]) -> str:
-        """A slice of the last table from the beginning of all axes, with the current sizes."""
-        name = self.constant(tables[-1], tables[-1].dtype.type)
-        for axis in range(tables[-1].ndim):
+    def _prefix(self, tables: Sequence[Array]) -> str | None:
+        """A slice of the last table from the beginning of all axes, with the current sizes; None if the other tables
+        are no such slices."""
+        last = tables[-1]
+        if any((table != last[tuple(slice(n) for n in table.shape)]).any() for table in tables):
+            return None
+        name = self.constant(last, last.dtype.type)
+        for axis in range(last.ndim):
             size = tuple(t.shape[axis] for t in tables)
             if sizes.constant(size) is None:
                 name = self.add("Slice", name, self.ints(0), self.size(size), self.ints(axis))
         return name
-
-    def _shaped(self, name: str, each: bool, count: Size, has_batch: bool, batch: Size) -> str:
-        """Flat indices, with an axis for the batch if there is one."""
-        return self.reshape(name, each, [batch, count]) if has_batch else name
 
     # ---- leaves
 
@@ -461,10 +461,10 @@ class Writer:
             v.reshape((*[d[t] for d in step.dims], *([step.batch[t]] if has_batch else []))).T
             for t, v in enumerate(step.values)
         ]
-        last = arrays[-1]
-        if any((a != last[tuple(slice(n) for n in a.shape)]).any() for a in arrays):
+        name = self._prefix([np.ascontiguousarray(a) for a in arrays])
+        if name is None:
             raise ExportError(
                 "export: the function makes an input whose numbers depend on its arguments, which a file cannot do; "
                 "compute them with operations, or pass them as an input of their own"
             )
-        return Value(self._cut([np.ascontiguousarray(a) for a in arrays]), step.dims, step.batch, False)
+        return Value(name, step.dims, step.batch, False)

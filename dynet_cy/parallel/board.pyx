@@ -225,14 +225,12 @@ cdef class Board:
         Args:
             name: its name; "" once it has been removed.
         """
-        cdef bytes encoded = os.fsencode(name)
+        cdef bytes encoded = os.fsencode(name) + bytes(1)
         cdef char* file = self.seats[self.rank].file
-        if <size_t>len(encoded) >= sizeof(self.seats[0].file):
-            return
-        # The first byte is cleared first and written last, so that a reader never sees part of a name.
-        file[0] = 0
-        memcpy(file + 1, <const char*>encoded + 1 if encoded else <const char*>encoded, max(len(encoded), 1))
-        if encoded:
+        if <size_t>len(encoded) <= sizeof(self.seats[0].file):
+            # The first byte is cleared first and written last, so that a reader never sees part of a name.
+            file[0] = 0
+            memcpy(file + 1, <const char*>encoded + 1, len(encoded) - 1)
             file[0] = encoded[0]
 
     def note_raised(self):

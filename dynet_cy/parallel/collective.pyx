@@ -466,15 +466,15 @@ cdef class Overlap:
         cdef size_t begun = 0
         self.stored = stored
         self.places = {}
-        self.offsets = []
+        self.offsets = [0]
         self.ends = []
         self.size = 0
         for place, x in enumerate(stored):
             self.places[x.p.number] = place
-            self.offsets.append(self.size)
             self.size += x.p.size
+            self.offsets.append(self.size)
             if (self.size - begun) * sizeof(float) >= self.bucket_bytes or place == len(stored) - 1:
-                self.ends.append((place + 1, self.size))
+                self.ends.append(place + 1)
                 begun = self.size
         self.send = np.empty(self.size, np.float32)
         self.receive = np.empty(self.size, np.float32)
@@ -498,49 +498,53 @@ cdef class Overlap:
 
     cdef push(self, bint early):
         """Send buckets in order: while `early`, only those that are complete."""
-        cdef size_t start, end, at
-        cdef Py_ssize_t first
-        cdef _Stored x
         while self.n_sent < len(self.ends):
-            first, start = self.ends[self.n_sent - 1] if self.n_sent else (0, 0)
-            last, end = self.ends[self.n_sent]
+            first, last = self.n_sent_parameters(), self.ends[self.n_sent]
             if early and not self.open.isdisjoint(range(first, last)):
                 break
-            at = start
-            for x in self.stored[first:last]:
-                memcpy(self.sending + at, x.p.grad, x.p.size * sizeof(float))
-                at += x.p.size
-            self.requests.append(self.communicator.start_sum(self.send[start:end], self.receive[start:end]))
+            self.requests.append(self.start_sum(first, last))
             atomic_add(&n_open, 1, RELAXED)
             self.n_sent += 1
             self.started_early += early
 
+    cdef Py_ssize_t n_sent_parameters(self):
+        return self.ends[self.n_sent - 1] if self.n_sent else 0
+
+    cdef object start_sum(self, Py_ssize_t first, Py_ssize_t last):
+        """Send the gradients of some parameters as they are now."""
+        cdef Py_ssize_t place
+        cdef Param* p
+        for place in range(first, last):
+            p = (<_Stored>self.stored[place]).p
+            memcpy(self.sending + <size_t>self.offsets[place], p.grad, p.size * sizeof(float))
+        part = slice(self.offsets[first], self.offsets[last])
+        return self.communicator.start_sum(self.send[part], self.receive[part])
+
     cdef finish(self):
         """Have the sums over all ranks in `received`, until `begin`."""
-        cdef _Stored x
-        cdef size_t at = 0
+        cdef Py_ssize_t place, sent_early
+        cdef Param* p
         cdef bint differs = False
         if self.error is not None:
             error, self.error = self.error, None
             raise error
         if not self.size:
             return
-        sent_early = self.ends[self.n_sent - 1][0] if self.n_sent else 0
+        sent_early = self.n_sent_parameters()
         self.push(False)
-        for x in self.stored[:sent_early]:
-            if memcmp(self.sending + at, x.p.grad, x.p.size * sizeof(float)):
+        for place in range(sent_early):
+            p = (<_Stored>self.stored[place]).p
+            if memcmp(self.sending + <size_t>self.offsets[place], p.grad, p.size * sizeof(float)):
                 differs = True
+                self.early = False  # in the next updates it would probably differ again
                 break
-            at += x.p.size
-        if differs:
-            self.early = False      # in the next updates it would probably differ again
         changed = np.array([differs], np.float32)
         flag = self.communicator.start_any(changed)
         self.communicator.wait([*self.requests, flag], "sum of gradients")
         atomic_sub(&n_open, len(self.requests), RELAXED)
         self.requests = []
-        if changed[0]:
-            self.send_again()
+        if changed[0]:              # differences would not do if the values that were sent are not finite
+            self.communicator.wait([self.start_sum(0, len(self.stored))], "sum of gradients")
 
     cdef next(self):
         """Called when the sums have been used."""
@@ -562,15 +566,6 @@ cdef class Overlap:
             memcpy(x.p.grad, self.sums_of(x.p), x.p.size * sizeof(float))
             note_gradient(x.p)
         self.next()
-
-    cdef send_again(self):
-        """Sum the gradients as they are now.  Sending differences would not work if the sent values are not finite."""
-        cdef _Stored x
-        cdef size_t at = 0
-        for x in self.stored:
-            memcpy(self.sending + at, x.p.grad, x.p.size * sizeof(float))
-            at += x.p.size
-        self.communicator.wait([self.communicator.start_sum(self.send, self.receive)], "sum of gradients")
 
     cdef reorder(self, list completed):
         """Adopt the order in which gradients became complete on rank 0; parameters that it did not use come first."""

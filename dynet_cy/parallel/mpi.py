@@ -226,6 +226,10 @@ class MPICommunicator(Communicator):
         self.under_way.append((request, buffers, overlaps))
         return request
 
+    def finish(self, what: str, call: Any, *buffers: Any, asking: float = TRANSFER) -> None:
+        """Do a nonblocking operation, and wait until it is done."""
+        self.wait([self.start(call, *buffers)], what, asking)
+
     def wait(self, requests: Sequence[Any], what: str, asking: float = TRANSFER) -> None:
         """Wait until all requests are done; after `asking` seconds, sleep between polls unless background sums run."""
         self.under_way = [x for x in self.under_way if not x[0].Test()]
@@ -246,7 +250,7 @@ class MPICommunicator(Communicator):
         if self.hosts == 1:
             self.inside.barrier(what)
         else:
-            self.wait([self.start(self.world.Ibarrier)], what, ARRIVAL)
+            self.finish(what, self.world.Ibarrier, asking=ARRIVAL)
 
     def gather_bytes(self, data: bytes, what: str = "gather") -> list[bytes]:
         """See `Communicator`."""
@@ -254,16 +258,13 @@ class MPICommunicator(Communicator):
             return self.inside.gather_bytes(data, what)
         comm = self.world
         announced = np.empty((comm.size, 2), np.int64)
-        self.wait(
-            [self.start(comm.Iallgather, np.array([len(data), zlib.crc32(what.encode())], np.int64), announced)],
-            what,
-            ARRIVAL,
-        )
+        own = np.array([len(data), zlib.crc32(what.encode())], np.int64)
+        self.finish(what, comm.Iallgather, own, announced, asking=ARRIVAL)
         lengths = announced[:, 0]
         for rank in np.flatnonzero(announced[:, 1] != announced[self.rank, 1]).tolist():
             raise only_some(rank, "", self.rank, what)
         whole = bytearray(int(lengths.sum()))
-        self.wait([self.start(comm.Iallgatherv, [data, self.mpi.BYTE], [whole, lengths.tolist(), self.mpi.BYTE])], what)
+        self.finish(what, comm.Iallgatherv, [data, self.mpi.BYTE], [whole, lengths.tolist(), self.mpi.BYTE])
         ends = np.cumsum(lengths)
         return [bytes(whole[end - length : end]) for end, length in zip(ends.tolist(), lengths.tolist())]
 
@@ -273,7 +274,7 @@ class MPICommunicator(Communicator):
             self.inside.broadcast_floats(floats, root)
         else:
             check_floats(floats, "broadcast_floats")
-            self.wait([self.start(self.world.Ibcast, floats, root)], "broadcast")
+            self.finish("broadcast", self.world.Ibcast, floats, root)
 
     def sum_floats(self, floats: Floats) -> None:
         """See `Communicator`."""
@@ -282,12 +283,12 @@ class MPICommunicator(Communicator):
             shared = self.inside.sum_in_place(floats)
             if self.hosts > 1:
                 if self.local_rank == 0:
-                    self.wait([self.start(self.leaders.Iallreduce, self.mpi.IN_PLACE, shared)], what)
+                    self.finish(what, self.leaders.Iallreduce, self.mpi.IN_PLACE, shared)
                 self.inside.barrier(what)
             floats[:] = shared
         else:
             check_floats(floats, "sum_floats")
-            self.wait([self.start(self.leaders.Iallreduce, self.mpi.IN_PLACE, floats)], what)
+            self.finish(what, self.leaders.Iallreduce, self.mpi.IN_PLACE, floats)
 
     def sum_rows(self, rows: Rows, values: Floats, n_rows: int) -> tuple[Rows, Floats]:
         """See `Communicator`."""
@@ -309,7 +310,7 @@ class MPICommunicator(Communicator):
         """`sum_rows` of the leaders."""
         what, comm, width = "sum of rows", self.leaders, values.shape[1]
         counts = np.empty(comm.size, np.int64)
-        self.wait([self.start(comm.Iallgather, np.array([len(rows)], np.int64), counts)], what)
+        self.finish(what, comm.Iallgather, np.array([len(rows)], np.int64), counts)
         total = int(counts.sum())
         # Compare the bytes that a host receives: all rows of the others, or twice the table for a sum.
         if total * (4 + 4 * width) >= 2 * n_rows * 4 * width:
@@ -323,23 +324,14 @@ class MPICommunicator(Communicator):
         all_values = np.empty((total, width), np.float32)
         numbers = counts.tolist()
         floats = [n * width for n in numbers]
-        self.wait(
-            [
-                self.start(comm.Iallgatherv, np.ascontiguousarray(rows), [all_rows, numbers, self.mpi.UINT32_T]),
-                self.start(comm.Iallgatherv, np.ascontiguousarray(values), [all_values, floats, self.mpi.FLOAT]),
-            ],
-            what,
-        )
+        parts = (rows, [all_rows, numbers, self.mpi.UINT32_T]), (values, [all_values, floats, self.mpi.FLOAT])
+        self.wait([self.start(comm.Iallgatherv, np.ascontiguousarray(x), y) for x, y in parts], what)
         ends = np.cumsum(counts)[:-1].tolist()
         return sum_of_rows(list(zip(np.split(all_rows, ends), np.split(all_values, ends))))
 
     def abort(self, message: str, code: int = 1) -> None:
         """See `Communicator`."""
         self.watch.abort(message, code)
-
-    def close(self) -> None:
-        """See `Communicator`."""
-        self.inside.close()
 
     def reducer(self, trainer: Trainer, reduction: str) -> Reducer | None:
         """See `Communicator`."""

@@ -150,7 +150,13 @@ def load_checkpoint(
             )
         if known is not None:
             _check_known(known, path)
-            count, wanted = len(known["ranks"][0]["generators"]), len(generators_of(generators, "load_checkpoint"))
+            ranks = known["ranks"]
+            # A rank that did not exist before takes the streams of one that did. Graphs draw different numbers on each
+            # rank anyway, and a generator that had the same state on all ranks, because all use it in the same way,
+            # keeps that.
+            own_streams = ranks[communicator.rank % len(ranks)]
+            everything = generators_of(generators, "load_checkpoint")
+            count, wanted = len(ranks[0]["generators"]), len(everything)
             if count != wanted:
                 raise ModelMismatchError(
                     f"has the states of {count - 2} generators of the program's own, not of {wanted - 2}",
@@ -158,7 +164,8 @@ def load_checkpoint(
                 )
             if data is not None and known["data"] is None:
                 raise ModelMismatchError("has no place in the data", os.fspath(path))
-            _try_streams(known, communicator, generators, path)
+            states = [*zip(everything, own_streams["generators"])]
+            _try_states(states, path)
         before = data.state() if data is not None else None
         if data is not None and known is not None:
             data.restore(known["data"])
@@ -173,7 +180,9 @@ def load_checkpoint(
                 set_gradient_state(x, None)  # rank 0 has the gradients of all
     if known is None:
         return found
-    _restore_streams(known, communicator, generators)
+    set_random_state(own_streams["random"])
+    for generator, state in states:
+        set_state(generator, state)
     if known["size"] != communicator.size and communicator.rank == 0:
         warnings.warn(
             f"{os.fspath(path)}: saved by {known['size']} and resumed by {communicator.size} processes: training "
@@ -209,37 +218,15 @@ def _stored(collection: ParameterCollection) -> list[Any]:
     return [*collection.parameters_list(), *collection.lookup_parameters_list()]
 
 
-def _try_streams(
-    known: dict[str, Any], communicator: Communicator, generators: Sequence[Generator], path: FileName
-) -> None:
+def _try_states(states: Sequence[tuple[Any, Any]], path: FileName) -> None:
     """Check, on copies of the generators, that their states can be restored."""
-    for i, (generator, state) in enumerate(
-        zip(generators_of(generators, "load_checkpoint"), _own(known, communicator)["generators"])
-    ):
+    for i, (generator, state) in enumerate(states):
         copied: Any = {0: random.Random, 1: np.random.RandomState}.get(i, lambda g=generator: copy.deepcopy(g))()
         try:
             set_state(copied, state)
         except Exception as error:  # of any type, depending on the generator
             message = f"the state of generator {i} cannot be restored: {error or type(error).__name__}"
             raise ModelFileError(message, os.fspath(path)) from error
-
-
-def _own(known: dict[str, Any], communicator: Communicator) -> dict[str, Any]:
-    """The part of the file for this rank."""
-    ranks: list[dict[str, Any]] = known["ranks"]
-    return ranks[communicator.rank % len(ranks)]
-
-
-def _restore_streams(known: dict[str, Any], communicator: Communicator, generators: Sequence[Generator]) -> None:
-    """Restore the random streams of this rank.
-
-    A rank that did not exist before takes the streams of one that did. Graphs draw different numbers on each rank
-    anyway, and a generator that had the same state on all ranks, because all use it in the same way, keeps that.
-    """
-    own = _own(known, communicator)
-    set_random_state(own["random"])
-    for generator, state in zip(generators_of(generators, "load_checkpoint"), own["generators"]):
-        set_state(generator, state)
 
 
 # ---- files of rank 0 ----

@@ -430,7 +430,7 @@ cdef class SharedReducer(CollectiveReducer):
         with nogil:
             behind = self.begin_spans(u)
         if behind:
-            self.settle_tables(u.entries, u.n)
+            self.settle_tables(self.stored)
         with nogil:
             self.update_parts(u)
         self.board.wait(b"update, values", True)
@@ -598,22 +598,25 @@ cdef class SharedReducer(CollectiveReducer):
                         f"{b.lazy} on rank {r}: all ranks must set the state of a trainer (restart, load_safetensors)")
         return 0
 
-    cdef int settle_tables(self, Param** entries, Py_ssize_t n) except -1:
+    cdef int settle_tables(self, list stored) except -1:
         """Bring all rows, and the states that ranks share, up to date.  Collective."""
-        cdef Py_ssize_t i
         cdef size_t low = 0, high = 0
-        with nogil:
-            for i in range(n):
-                catch_up_all(entries[i])
+        cdef Param* p
+        cdef _Stored x
+        for x in stored:
+            p = x.p
+            with nogil:
+                catch_up_all(p)
         self.board.wait(b"update, rows", True)
-        with nogil:
-            for i in range(n):
-                if entries[i].lazy != NULL and entries[i].lazy.n:
-                    self.share_of(entries[i].rows, &low, &high)
-                    catch_up_shared(entries[i], low, high)
+        for x in stored:
+            p = x.p
+            if p.lazy != NULL and p.lazy.n:
+                with nogil:
+                    self.share_of(p.rows, &low, &high)
+                    catch_up_shared(p, low, high)
         self.board.wait(b"update, states of rows", True)
-        for i in range(n):
-            clear_deferred_shared(entries[i])
+        for x in stored:
+            clear_deferred_shared(x.p)
         return 0
 
     cdef void note_table(self, Update* u, Py_ssize_t i) noexcept nogil:
@@ -636,22 +639,14 @@ cdef class SharedReducer(CollectiveReducer):
 
     cdef int settle(self, collection) except -1:
         cdef list stored = collection._below()
-        cdef Param** entries
-        cdef Py_ssize_t i, n = len(stored)
         cdef bint pending = False
+        cdef _Stored x
         see_whole()
         collection._catch_up()
-        entries = <Param**>malloc((n + 1) * sizeof(Param*))
-        if entries == NULL:
-            raise MemoryError("the list of tables")
-        try:
-            for i in range(n):
-                entries[i] = (<_Stored>stored[i]).p
-                pending = pending or (entries[i].lazy != NULL and entries[i].lazy.n)
-            if pending:
-                self.settle_tables(entries, n)
-        finally:
-            free(entries)
+        for x in stored:
+            pending = pending or (x.p.lazy != NULL and x.p.lazy.n)
+        if pending:
+            self.settle_tables(stored)
         return 0
 
 

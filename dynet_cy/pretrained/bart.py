@@ -18,6 +18,8 @@ from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.blocks import Attention, Block
 from dynet_cy.pretrained.encoder_decoder import EncoderDecoder
 from dynet_cy.pretrained.heads import resize_vector
+from dynet_cy.pretrained.names import projections
+from dynet_cy.pretrained.positions import rows_from
 from dynet_cy.pretrained.settings import PLAIN_KEYS, Settings
 
 _OFFSET = 2  # rows of the table of positions that are not used
@@ -35,10 +37,7 @@ class _LearntPlaces(Layer):
 
     def __call__(self, x: Expression, first: int) -> Expression:
         """The vectors x with positions from `first` on."""
-        shape, _ = x.dim()
-        begin = first + _OFFSET
-        vectors = self.positions(range(begin, begin + shape[1]) if len(shape) > 1 else begin)
-        return self.dropout(self.norm(x + vectors))
+        return self.dropout(self.norm(x + rows_from(self.positions, x, first + _OFFSET)))
 
 
 class _Sinusoids(Layer):
@@ -102,8 +101,8 @@ def _names() -> dict[str, str]:
         found[f"{places}.norm"] = f"{stack}.layernorm_embedding"
         for part, module in parts.items():
             found[f"{here}layers.*.{part}_norm"] = f"{stack}.layers.*.{module}_layer_norm"
-            for path, name in (("query", "q"), ("key", "k"), ("value", "v"), ("output", "out")):
-                found[f"{here}layers.*.{part}.{path}"] = f"{stack}.layers.*.{module}.{name}_proj"
+            names = "q_proj", "k_proj", "v_proj", "out_proj"
+            found |= projections(f"{stack}.layers.*.{module}", *names, here=f"{here}layers.*.{part}")
         for path, name in (("inner", "fc1"), ("outer", "fc2"), ("output_norm", "final_layer_norm")):
             found[f"{here}layers.*.{path}"] = f"{stack}.layers.*.{name}"
     return found

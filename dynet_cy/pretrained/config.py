@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from dynet_cy.files.reading import FileName, opened
@@ -79,16 +79,16 @@ class Config:
 
     def number(self, key: str, default: float | None = None) -> float:
         """A number above 0."""
-        found = self.get(key, default)
-        if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found < math.inf:
-            raise self.wrong(key, "a number above 0")
-        return float(found)
+        return self._real(key, default, lambda x: 0 < x < math.inf, "a number above 0")
 
     def rate(self, key: str, default: float | None = None) -> float:
         """A probability below 1."""
+        return self._real(key, default, lambda x: 0 <= x < 1, "a probability below 1")
+
+    def _real(self, key: str, default: float | None, holds: Callable[[float], bool], expected: str) -> float:
         found = self.get(key, default)
-        if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 <= found < 1:
-            raise self.wrong(key, "a probability below 1")
+        if isinstance(found, bool) or not isinstance(found, (int, float)) or not holds(found):
+            raise self.wrong(key, expected)
         return float(found)
 
     def flag(self, key: str, default: bool = False) -> bool:

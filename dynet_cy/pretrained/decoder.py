@@ -15,11 +15,11 @@ from dynet_cy.model.parameters import set_array
 from dynet_cy.nn import Dropout, Embedding, KeysValues, Layer, Linear
 from dynet_cy.nn.basic import resized_rows
 from dynet_cy.nn.construction import put_part
-from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.config import Config
 from dynet_cy.pretrained.encoder import Encoder, Input
 from dynet_cy.pretrained.generation import Sampling, generate
 from dynet_cy.pretrained.heads import products_with_table
+from dynet_cy.pretrained.positions import rows_from
 from dynet_cy.pretrained.settings import Settings
 from dynet_cy.rnn.builder import is_fresh
 
@@ -56,11 +56,7 @@ class Tables(Layer):
 
     def placed(self, x: Expression, first: int) -> Expression:
         """The vectors of pieces plus those of positions."""
-        if self.positions is None:
-            return x
-        shape, _ = x.dim()
-        first += self.first_position
-        return x + (self.positions(range(first, first + shape[1])) if len(shape) > 1 else self.positions(first))
+        return x if self.positions is None else x + rows_from(self.positions, x, first + self.first_position)
 
 
 class Generator(Encoder):
@@ -226,13 +222,6 @@ class Decoder(Generator):
         """The norm after the last block."""
 
     # ---- vectors and scores
-
-    def _states(self, ids: Sequence[int], types: Sequence[int]) -> list[Expression]:
-        states = [self.embeddings(ids)]
-        for number, layer in enumerate(self.layers):
-            states.append(self._run(number, layer, states[-1], ()))
-        states[-1] = self.norm(states[-1])
-        return [ops.reshape(x, (self.settings.dim, 1)) for x in states] if len(ids) == 1 else states
 
     def _windows(self, ids: Sequence[int], types: Sequence[int], code: Input) -> list[Expression]:
         raise ValueError(

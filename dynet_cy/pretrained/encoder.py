@@ -114,6 +114,8 @@ class Encoder(Pretrained):
     """The name of each setting in `config.json`, and its value where it is missing."""
     heads: ClassVar[Mapping[str, HeadPlan]] = {}
     """The parts of each kind of head."""
+    norm: Any = None
+    """The norm after the last block."""
 
     def __init__(
         self,
@@ -318,7 +320,8 @@ class Encoder(Pretrained):
         for number, layer in enumerate(self._stack()):
             x = self._run(number, layer, x, context)
             states.append(x)
-        states = self._finished(states)
+        if self.norm is not None:
+            states[-1] = self.norm(states[-1])
         if len(ids) == 1:  # some operations make a vector of a single column
             states = [ops.reshape(x, (self.settings.dim, 1)) for x in states]
         return states
@@ -327,10 +330,6 @@ class Encoder(Pretrained):
         """The vectors in the tables."""
         found: Expression = self.embeddings(ids, types)
         return found
-
-    def _finished(self, states: list[Expression]) -> list[Expression]:
-        """The layers after the last block."""
-        return states
 
     def _windows(self, ids: Sequence[int], types: Sequence[int], code: Input) -> list[Expression]:
         """The results for a text that is too long to be read at once."""
@@ -581,12 +580,11 @@ class Encoder(Pretrained):
 
     def _outline(self) -> str:
         s = self.settings
-        count = sum(int(np.prod(parameter.shape)) for parameter in self.parameters())
         text = "no tokenizer" if self.text is None else "with tokenizer"
         if self.kind is not None:
             text += f", {self.kind} head"
-        shape = f"{s.layers} layers of {s.dim}, {s.heads} heads, {s.vocabulary} pieces, {count:,} numbers, {text}"
-        return f"({shape}){': ' if self.report else ''}{self.report}"
+        shape = f"{s.layers} layers of {s.dim}, {s.heads} heads, {s.vocabulary} pieces"
+        return f"({shape}, {self._count()}, {text}){self._reported()}"
 
     def _files(self) -> Mapping[str, bytes]:
         return self.text.files if self.text is not None else {}

@@ -279,6 +279,13 @@ class Pretrained(Layer):
             raise ValueError(f"{name}: files have no name for {parameter}; an adapter is merged first, or saved alone")
         return found
 
+    def _count(self) -> str:
+        """How many numbers its parameters have, for its text."""
+        return f"{sum(int(np.prod(parameter.shape)) for parameter in self.parameters()):,} numbers"
+
+    def _reported(self) -> str:
+        return f": {self.report}" if self.report else ""
+
     def _inside(self) -> list[str]:
         return []
 

@@ -103,9 +103,6 @@ class ModernBert(Encoder):
         near = layer_kinds(self.config, [i % every > 0 for i in range(self.settings.layers)])[number]
         return _ModernBlock(self.settings, self.collection, self.config, number, NEAR if near else FULL)
 
-    def _finished(self, states: list[Expression]) -> list[Expression]:
-        return [*states[:-1], self.norm(states[-1])]
-
 
 def _norm(settings: Settings, model: ParameterCollection, config: Config) -> LayerNorm:
     return LayerNorm(settings.dim, model, settings.eps, config.flag("norm_bias"))

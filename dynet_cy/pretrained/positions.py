@@ -9,9 +9,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dynet_cy.graph import Expression
+from dynet_cy.nn import Embedding
 from dynet_cy.pretrained.config import Config
 
 FULL, NEAR = "full_attention", "sliding_attention"
+
+
+def rows_from(table: Embedding, x: Expression, first: int) -> Expression:
+    """The vectors of the positions of a column, or of each column, of which `first` is the first one."""
+    shape, _ = x.dim()
+    return table(range(first, first + shape[1]) if len(shape) > 1 else first)
 
 
 def rotary(config: Config, head_dim: int, base: float) -> dict[str, Any]:

@@ -101,11 +101,10 @@ class ResNet(VisionModel):
 
     def _numbers(self, key: str, default: list[int]) -> list[int]:
         found = self.config.get(key, default)
-        if not isinstance(found, list) or not found:
+        numbers: list[int] = found if isinstance(found, list) else []
+        if not numbers or not all(type(n) is int and 0 < n < 1 << 31 for n in numbers):
             raise self.config.wrong(key, "a list of whole numbers from 1 on")
-        if not all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 1 << 31 for n in found):
-            raise self.config.wrong(key, "a list of whole numbers from 1 on")
-        return found
+        return numbers
 
     def _check_room(self, first: int, sizes: list[int], depths: list[int], bottleneck: bool) -> None:
         """Check that what the settings say is not larger than the files."""

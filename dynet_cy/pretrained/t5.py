@@ -10,6 +10,7 @@ from dynet_cy.model import ParameterCollection
 from dynet_cy.nn import Layer, RelativeBias, RMSNorm
 from dynet_cy.pretrained.blocks import Attention, Block
 from dynet_cy.pretrained.encoder_decoder import EncoderDecoder
+from dynet_cy.pretrained.names import projections
 from dynet_cy.pretrained.settings import PLAIN_KEYS, Settings
 
 # What `feed_forward_proj` says: whether there is a gate, and the activation.
@@ -29,8 +30,7 @@ def _names(gated: bool) -> dict[str, str]:
             parts["cross"] = (f"{block}.1", "EncDecAttention")
         for part, (place, module) in parts.items():
             found[f"{here}layers.*.{part}_norm"] = f"{place}.layer_norm"
-            for path, name in (("query", "q"), ("key", "k"), ("value", "v"), ("output", "o")):
-                found[f"{here}layers.*.{part}.{path}"] = f"{place}.{module}.{name}"
+            found |= projections(f"{place}.{module}", *"qkvo", here=f"{here}layers.*.{part}")
         found[f"{here}layers.*.norm"] = f"{block}.{last}.layer_norm"
         for path, name in _FEED_FORWARD[gated].items():
             found[f"{here}layers.*.{path}"] = f"{block}.{last}.DenseReluDense.{name}"
@@ -128,9 +128,6 @@ class T5(EncoderDecoder):
 
     def _context(self, columns: int) -> tuple[Expression, ...]:
         return (self.distances(columns),)
-
-    def _finished(self, states: list[Expression]) -> list[Expression]:
-        return [*states[:-1], self.norm(states[-1])]
 
     def _further_tables(self) -> list[Layer]:
         return [self.distances]

@@ -183,9 +183,8 @@ class VisionModel(Pretrained):
         return array.transpose(2, 3, 1, 0) if array.ndim == 4 else array
 
     def _outline(self) -> str:
-        count = sum(int(np.prod(parameter.shape)) for parameter in self.parameters())
         classes = f", {len(self.labels)} classes" if self.labels else ""
-        return f"({self._sizes()}{classes}, {count:,} numbers){': ' if self.report else ''}{self.report}"
+        return f"({self._sizes()}{classes}, {self._count()}){self._reported()}"
 
     @abc.abstractmethod
     def _sizes(self) -> str:
