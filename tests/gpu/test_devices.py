@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import gc
 import pickle
 from collections.abc import Callable
 
@@ -71,24 +69,6 @@ def test_where_ops_run(devices) -> None:
     assert any(after[key] > before[key] for key in ("launches", "replays"))
 
 
-@pytest.mark.parametrize("where", ["CPU", "GPU:0", "GPU:1"])
-def test_there_and_back(devices, where: str) -> None:
-    needs(devices, [where])
-    model = dy.ParameterCollection()
-    p = model.parameters_from_numpy(np.arange(1.0, 5.0), device=where)
-    for other in devices:
-        dy.renew_cg()
-        x = dy.inputVector([2.0, 3.0, 4.0, 5.0], device=where)
-        y = dy.to_device(dy.to_device(dy.cmult(p, x), other), where)
-        again = dy.to_device(dy.cmult(p, x), other)
-        loss = dy.sum_elems(y + dy.to_device(again, where) + p)
-        assert loss.value() == 2 * (2 + 6 + 12 + 20) + 10
-        loss.backward()
-        np.testing.assert_array_equal(p.grad_as_array(), [5, 7, 9, 11])
-        np.testing.assert_array_equal(y.gradient(), np.ones(4))
-        p.scale_gradient(0)
-
-
 def test_to_the_device_of_its_own(devices) -> None:
     for name in devices:
         x = dy.inputVector([1.0, 2.0], device=name)
@@ -123,32 +103,6 @@ def test_leaves_alone(devices) -> None:
     loss.backward()
     np.testing.assert_array_equal(p.grad_as_array(), np.ones((2, 3)))
     np.testing.assert_array_equal(table.grad_as_array(), [[1, 1], [2, 2], [1, 1], [2, 2]])
-
-
-def test_a_loss_by_itself(devices) -> None:
-    """Backward from a single parameter or input of a graph on two devices."""
-    model = dy.ParameterCollection()
-    p, q = (model.parameters_from_numpy(np.ones(1), device=name) for name in devices[:2])
-    dy.renew_cg()
-    for e in (dy.parameter(p), dy.parameter(q)):
-        e.backward()
-    assert p.grad_as_array() == q.grad_as_array() == [1]
-    x = dy.scalarInput(3.0, device="GPU:0")
-    x.backward(full=True)
-    assert x.gradient() == [1]
-
-
-def test_gradients_of_expressions(devices) -> None:
-    """`backward(full=True)` with nodes that the loss does not depend on."""
-    dy.renew_cg()
-    x = dy.inputVector([1.0, 2.0, 3.0])
-    there = [dy.to_device(x * k, "GPU:0") for k in (2.0, 3.0, 4.0)]
-    y = dy.sum_elems(dy.square(there[0]) + there[2])
-    dy.forward([y, *there])
-    y.backward(full=True)
-    np.testing.assert_array_equal(there[0].gradient(), [4, 8, 12])
-    np.testing.assert_array_equal(there[1].gradient(), [0, 0, 0])
-    np.testing.assert_array_equal(x.gradient(), [8 + 4, 16 + 4, 24 + 4])
 
 
 # ---- where things are ------------------------------------------------------------
@@ -236,25 +190,6 @@ def test_a_default_device_that_is_not_there() -> None:
 
 
 # ---- graphs ----------------------------------------------------------------------
-
-
-def test_checkpoints_and_inputs_set_anew(devices) -> None:
-    network = Network(("CPU", "GPU:0", "CPU"))
-    dy.renew_cg()
-    x = dy.inputVector(np.arange(6.0))
-    y = dy.sum_elems(dy.to_device(network.W * dy.to_device(x, "GPU:0"), "CPU"))
-    first = y.value()
-    dy.cg_checkpoint()
-    assert (y * 2).value() == 2 * first
-    dy.to_device(y, "GPU:0").value()
-    dy.cg_revert()
-    assert y.value() == first
-    x.set(2 * np.arange(6.0))
-    np.testing.assert_allclose(y.value(), 2 * first, rtol=1e-6)
-    z = dy.to_device(dy.to_device(y, "GPU:0") * 3, "CPU")
-    np.testing.assert_allclose(z.value(), 6 * first, rtol=1e-6)
-    y.backward()
-    np.testing.assert_allclose(network.W.grad_as_array(), np.tile(2 * np.arange(6.0), (40, 1)), rtol=1e-6)
 
 
 @pytest.mark.parametrize("settings", [{"forward_only": True}, {"immediate_compute": True}, {"check_validity": True}])
@@ -349,18 +284,6 @@ def test_gradients_that_are_not_finite(devices) -> None:
     all_equal(network.state(), before)
 
 
-def test_deleted_collections(devices) -> None:
-    network = Network(("CPU", "GPU:0", "GPU:0"))
-    W, table = network.W, network.table
-    values = W.as_array(), table.as_array()
-    del network
-    gc.collect()
-    dy.renew_cg()
-    for p, value in zip((W, table), values):
-        np.testing.assert_array_equal(p.as_array(), value)
-        np.testing.assert_array_equal(copy.deepcopy(p).as_array(), value)
-
-
 @pytest.mark.parametrize("places", [ALONE, *SPREAD, ("GPU:0", "GPU:0", "GPU:0")], ids="-".join)
 def test_what_the_last_backward_gave(devices, places) -> None:
     """Gradients of expressions of parameters, on any device; see tests/graph/test_further_gradients.py."""
@@ -387,51 +310,6 @@ def test_what_the_last_backward_gave(devices, places) -> None:
 
 
 # ---- programs --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("strategy", [0, 1])
-def test_a_tagger_with_words_on_the_cpu(devices, strategy: int) -> None:
-    """As in programs for DyNet: a large table on the CPU, an LSTM on the GPU, the default device."""
-
-    def run(words_on: str, default: int):
-        set_default_device(default)
-        set_autobatching(strategy)
-        dy.reset_random_seed(7)
-        dy.renew_cg()
-        model = dy.ParameterCollection()
-        words = model.add_lookup_parameters((30, 5), device=words_on)
-        lstm = dy.LSTMBuilder(1, 5, 6, model)
-        W = model.add_parameters((3, 6))
-        trainer = dy.AdamTrainer(model, 0.01)
-        losses = []
-        for k in range(3):
-            dy.renew_cg()
-            total = []
-            for sentence in ([1, 2, 3, 4], [5, 6], [7, 8 + k, 9]):
-                state = lstm.initial_state()
-                inputs = [dy.to_device(words[w], "") for w in sentence]
-                outputs = state.transduce(inputs)
-                total += [dy.pickneglogsoftmax(W * y, w % 3) for y, w in zip(outputs, sentence)]
-            loss = dy.esum(total)
-            losses.append(loss.value())
-            loss.backward()
-            trainer.update()
-        return losses, [p.as_array() for p in (words, W)]
-
-    desired = run("CPU", 0)
-    found = run("CPU", 1)
-    np.testing.assert_allclose(found[0], desired[0], rtol=1e-4)
-    assert_close(found[1], desired[1])
-
-
-def test_dropout_draws_the_same_numbers(devices) -> None:
-    def run(where: str) -> list[float]:
-        dy.reset_random_seed(3)
-        dy.renew_cg()
-        x = dy.to_device(dy.dropout(dy.inputVector(np.ones(20)), 0.5), where)
-        return dy.to_device(dy.dropout(x, 0.5), "CPU").value()
-
-    assert run("GPU:0") == run("CPU")
 
 
 def drop_in_lstm(x: dy.Expression, device: str) -> dy.Expression:

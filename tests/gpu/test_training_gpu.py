@@ -15,7 +15,6 @@ from training import (
     EXAMPLES,
     HERE,
     SETTINGS,
-    SPREAD,
     TRAINERS,
     Network,
     Places,
@@ -71,11 +70,6 @@ def test_trainers(on, name: str, places: Places, strategy: int) -> None:
     alike(name, places, strategy)
 
 
-@pytest.mark.parametrize("places", SPREAD, ids="-".join)
-def test_trainers_of_several_devices(on, places: Places) -> None:
-    alike("MomentumSGD", places)
-
-
 @pytest.mark.parametrize(
     ("name", "places"),
     [("SimpleSGD", HERE), ("Adam", HERE), ("Adam", ("CPU", "GPU:0", "GPU:0")), ("Adam", ("GPU:0", "CPU", "CPU"))],
@@ -90,26 +84,6 @@ def test_settings(on, name: str, places: Places, change) -> None:
             assert_alike(found, desired)
 
 
-@pytest.mark.parametrize("dense_too", [False, True])
-def test_groups_have_an_effect(on, dense_too: bool) -> None:
-    """Each setting of a group has an effect, the same on both devices."""
-    settings = [{"learning_rate": 0.05}, {"weight_decay": 3}, {"clip_threshold": 0.01}]
-
-    def run(k: int) -> list[np.ndarray]:
-        def change(network, trainer) -> None:
-            trainer.set_sparse_updates(not dense_too)
-            if k < 3:
-                trainer.group([network.table, network.b], **settings[k])
-
-        return trained("SimpleSGD", change=change)[0].state()
-
-    desired = [run(k) for k in range(4)]
-    on(1)
-    for k in range(4):
-        all_close(run(k), desired[k], rtol=1e-4, atol=1e-6)
-        assert k == 3 or np.abs(desired[k][4] - desired[3][4]).max() > 1e-3
-
-
 @pytest.mark.parametrize("name", ["Adam", "MomentumSGD", "AdamW"])
 def test_all_rows_of_large_tables(on, name: str) -> None:
     """Rows without a gradient are updated later on the CPU, and at once on a device, where this table is small."""
@@ -120,49 +94,6 @@ def test_all_rows_of_large_tables(on, name: str) -> None:
         found, deferred, _ = trained_tables(TRAINERS[name], places, (900, 5))
         assert deferred == [12 if place == "CPU" else 0 for place in places]
         all_close(found, desired, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("places", [("GPU:0", "GPU:0"), ("CPU", "GPU:0"), ("GPU:0", "GPU:1")])
-@pytest.mark.parametrize("name", ["SimpleSGD", "MomentumSGD", "Adam", "AdamW"])
-@pytest.mark.parametrize("sparse", [True, False])
-def test_frozen_parameters_have_no_part(device: str, places, name: str, sparse: bool) -> None:
-    """Frozen parameters have no gradient, no share in the norm, no decay and no state: they do not change by a bit, and
-    the others get the same values as on the CPU."""
-    if not set(places) <= set(dy.available_devices()):
-        pytest.skip("needs more devices")
-
-    def run(places) -> tuple:
-        rng = np.random.default_rng(7)
-        model = dy.ParameterCollection()
-        model.set_weight_decay(0.1)
-        ps = [model.parameters_from_numpy(rng.normal(size=(6, 5)), device=places[k % 2]) for k in range(4)]
-        ps += [model.lookup_parameters_from_numpy(rng.normal(size=(8, 3)), device=places[k % 2]) for k in range(4)]
-        frozen, free = [*ps[:2], *ps[4:6]], [*ps[2:4], *ps[6:]]
-        trainer = TRAINERS[name](model)
-        trainer.set_clip_threshold(0.5)
-        trainer.set_sparse_updates(sparse)
-        trainer.group([ps[0], ps[2], ps[4], ps[6]], weight_decay=0.2, clip_threshold=0.4)
-        norms = []
-        before = [p.as_array() for p in frozen]
-        for p in frozen:
-            p.set_updated(False)
-        for step in range(3):
-            dy.renew_cg()
-            parts = [dy.squared_norm(p) for p in ps[:4]] + [dy.squared_norm(p[step]) for p in ps[4:]]
-            dy.esum([dy.to_device(e, "CPU") for e in parts]).backward()
-            assert not any(p.grad_as_array().any() for p in frozen)
-            trainer.update()
-            norms.append(trainer.gradient_norm)
-        for p, old in zip(frozen, before):
-            np.testing.assert_array_equal(p.as_array(), old)
-        states = trainer._state_arrays()
-        assert [state is None for state in states] == [p in frozen for p in model.parameters_list() + ps[4:]]
-        return [p.as_array() for p in free], norms
-
-    desired = run(("CPU", "CPU"))
-    found = run(places)
-    np.testing.assert_allclose(found[1], desired[1], rtol=1e-5)
-    all_close(found[0], desired[0], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("places", [HERE, ("GPU:0", "CPU", "GPU:0")])
@@ -233,21 +164,6 @@ def test_gradients_that_are_not_finite(on, look: str, capsys) -> None:
     trainer.status()
     assert np.abs(network.table.as_array()[3] - before[4][3]).max() > 0
     assert np.isfinite(network.b.as_array()).all()
-
-
-@pytest.mark.parametrize("threshold", [5, 0], ids=["clipped", "unclipped"])
-def test_rows_that_are_not_finite(on, threshold: float) -> None:
-    on(1)
-    network = Network()
-    trainer = dy.SimpleSGDTrainer(network.model)
-    trainer.set_clip_threshold(threshold)
-    before = network.state()
-    dy.renew_cg()
-    dy.dot_product(network.table[4], dy.inputVector([np.nan] * 6)).backward()
-    trainer.update()
-    with pytest.raises(RuntimeError, match=r"bad: nan; the gradients of /_0 are not finite.  Nothing was updated"):
-        trainer.status()
-    all_equal(network.state(), before)
 
 
 @pytest.mark.parametrize("other", ["beside", "after", "below"])
@@ -379,15 +295,6 @@ def test_the_norm_of_whole_parameters_and_of_rows(on) -> None:
     assert trainer.gradient_norm == pytest.approx(np.sqrt(sum(squares)), rel=1e-6)
 
 
-def test_norms(on) -> None:
-    desired = mixed_updates("Adam", clip, True)[2]
-    assert np.isfinite(desired).sum() == 8
-    on(1)
-    np.testing.assert_allclose(mixed_updates("Adam", clip, True)[2], desired, rtol=1e-4)
-    _, trainer, norms = mixed_updates("Adam", clip)
-    assert trainer.gradient_norm == pytest.approx(desired[-1], rel=1e-4)
-
-
 def test_dropping_does_not_wait(on) -> None:
     on(1)
     network, trainer, _ = trained("Adam")
@@ -467,17 +374,6 @@ def test_zero_gradients(on) -> None:
     assert trainer.gradient_norm > 0
 
 
-def test_updates_without_gradients(on, capfd) -> None:
-    on(1)
-    network = Network()
-    trainer = dy.MomentumSGDTrainer(network.model)
-    before = network.state()
-    trainer.update()
-    trainer.update_subset([], [])
-    all_equal(network.state(), before)
-    assert capfd.readouterr().err == ""
-
-
 def test_updates_of_several_threads(device) -> None:
     """Each thread has its own graph; there is no deadlock."""
     code = (
@@ -519,31 +415,6 @@ def test_repeats_to_the_last_bit(on) -> None:
     all_equal(first[0].state(), second[0].state())
 
 
-def test_same_start(on) -> None:
-    """Initial values equal the CPU's."""
-    dy.reset_random_seed(3)
-    desired = Network().state()
-    on(1)
-    dy.reset_random_seed(3)
-    all_equal(Network().state(), desired)
-
-
-def test_files(on, tmp_path) -> None:
-    """A model saved on one device can be loaded on the other."""
-    on(1)
-    network, _, _ = trained("Adam")
-    network.model.save(str(tmp_path / "model.txt"))
-    dy.save(str(tmp_path / "listed"), [network.W, network.table])
-    for device in (0, 1):
-        on(device)
-        other = Network()
-        other.model.populate(str(tmp_path / "model.txt"))
-        all_equal(other.state(), network.state())
-        assert other.W.is_updated()
-        listed = dy.load(str(tmp_path / "listed"), dy.ParameterCollection())
-        all_equal([p.as_array() for p in listed], [p.as_array() for p in (network.W, network.table)])
-
-
 @pytest.mark.parametrize("places", [HERE, ("CPU", "GPU:0", "GPU:1")])
 @pytest.mark.parametrize("how", ["pickle", "copy", "safetensors", "text"])
 def test_training_goes_on(on, tmp_path, how: str, places: Places) -> None:
@@ -576,32 +447,6 @@ def test_training_goes_on(on, tmp_path, how: str, places: Places) -> None:
         own.batch_loss().backward()
         its_trainer.update()
     all_equal(again.state(), network.state())
-
-
-def test_values_of_parameters(on) -> None:
-    """Values that the program reads and writes."""
-    on(1)
-    network = Network()
-    p, table = network.b, network.table
-    p.set_value(np.arange(40))
-    assert p.as_array()[39] == 39
-    p.scale(2)
-    p.clip_inplace(0, 5)
-    dy.renew_cg()
-    assert p.npvalue().max() == 5
-    table.init_row(3, np.ones(6))
-    dy.renew_cg()
-    loss = dy.dot_product(table[3], table[3]) + dy.dot_product(p, p)
-    assert loss.value() == 6 + 0 + 4 + 16 + 37 * 25
-    loss.backward()
-    assert table.row_grad_as_array(3).tolist() == [2] * 6
-    assert p.gradient()[1] == p.grad_as_array()[1] == 4
-    p.scale_gradient(0.5)
-    assert p.grad_as_array()[1] == 2
-    p.zero()
-    assert not p.as_array().any()
-    table.init_from_array(np.zeros((9, 6)))
-    assert not table.as_array().any()
 
 
 @pytest.mark.parametrize("change", [clip, average])

@@ -4,10 +4,7 @@ The last run of a case with several reads the files that the runs before it wrot
 """
 
 CASES = {
-    "uuparser": [["uuparser.py", "train", "model"], ["uuparser.py", "predict", "model", "--dynet-mem", "300"]],
-    "jPTDP": [["jptdp.py", "train", "model"], ["jptdp.py", "predict", "model"]],
     "biaffine": [["biaffine.py", "train", "model"], ["biaffine.py", "parse", "model"]],
-    "span parser": [["span_parser.py", "train", "model"], ["span_parser.py", "test", "model"]],
     "uniparse, sgd": [["uniparse.py", "sgd"]],
     "uniparse, rmsprop": [["uniparse.py", "rmsprop"]],
     "uniparse, adam": [["uniparse.py", "adam"]],
@@ -20,14 +17,7 @@ CASES = {
     "jointRE": [["jointre.py", "train", "model"], ["jointre.py", "predict", "model"]],
     "jointRE, SGD": [["jointre.py", "train", "model", "neg_log", "sgd"], ["jointre.py", "predict", "model"]],
     "jointRE, Viterbi loss": [["jointre.py", "train", "model", "viterbi"]],
-    "greedyCWS": [["greedy_cws.py", "train", "model"], ["greedy_cws.py", "segment", "model"]],
-    "greedyCWS, SGD": [["greedy_cws.py", "train", "model", "sgd"], ["greedy_cws.py", "segment", "model"]],
     "TUPA": [["tupa.py", "train", "model"], ["tupa.py", "parse", "model"]],
-    "open-sesame": [
-        ["open_sesame.py", "train", "model", "1"],
-        ["open_sesame.py", "train", "model", "2"],
-        ["open_sesame.py", "predict", "model", "1", "2"],
-    ],
     "bilstm-aux, softmax": [["bilty.py", "train", "model", "softmax"], ["bilty.py", "test", "model"]],
     "bilstm-aux, CRF": [["bilty.py", "train", "model", "crf"], ["bilty.py", "test", "model"]],
     "bilstm-aux, Viterbi loss": [["bilty.py", "train", "model", "viterbi"]],
