@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -212,34 +211,6 @@ def test_random_programs(first):
                 continue
         for x, y in zip([*found, *later], [*expected, *expected_later]):
             np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-5 * max(1, np.abs(y).max()), err_msg=str(seed))
-
-
-def test_saved_files_are_the_same(tmp_path: Path):
-    """Several updates, with a trainer and a table, end with the same parameters."""
-
-    def trained() -> np.ndarray:
-        dy.reset_random_seed(5)
-        model = dy.ParameterCollection()
-        cells = dy.LSTMBuilder(1, 32, 64, model)
-        table = model.add_lookup_parameters((50, 32))
-        out = model.add_parameters((50, 64))
-        trainer = dy.AdamTrainer(model)
-        for step in range(4):
-            dy.renew_cg()
-            losses = []
-            for k in range(6):
-                state = cells.initial_state()
-                for i in range(30):
-                    state = state.add_input(table[(i * k + step) % 50])
-                    losses.append(dy.pickneglogsoftmax(out * state.output(), i))
-            dy.esum(losses).backward()
-            trainer.update()
-        return np.concatenate([p.as_array().ravel() for p in [*model.parameters_list(), table]])
-
-    expected = trained()
-    with limited(2.6):
-        found = trained()
-    assert np.array_equal(found, expected)
 
 
 SMALL_NODES = """
