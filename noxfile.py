@@ -314,8 +314,9 @@ def gpu(session: nox.Session) -> None:
     if not session.posargs:
         files = [f"tests/gpu/test_{name}_gpu.py" for name in ("programs", "lazy_rows", "training")]
         checks = {"EMU_STRICT": "1", "EMU_ACCESSES": "1", "DYNET_CY_POISON": "1"}
-        # Kernels access the same for all constants.
-        others = ("-k", "not constants_of_adam and not precision_of_floats")
+        # Kernels access the same for all constants and learning rates, after many updates, and in plans that are kept.
+        same = ("constants_of_adam", "precision_of_floats", "schedules", "that_jump", "averages", "saving")
+        others = ("-k", " and ".join(f"not {name}" for name in (*same, "more_updates", "plans_from_the_cache")))
         run_tests(session, *files, *others, passed=100, DYNET_CY_GPU_EMULATED="1", **checks)
 
 
