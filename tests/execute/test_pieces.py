@@ -35,7 +35,7 @@ def test_values_and_gradients_of_all_nodes(strategy: int, seed: int, overlapping
             for _ in range(3):
                 dy.renew_cg()
                 program = Program(seed, 12, overlapping=overlapping, same_shape=same_shape)
-                program.nodes[program.loss].backward(full=True)
+                program.loss.backward(full=True)
                 program.check()
 
 
@@ -94,7 +94,7 @@ def test_kept_plans_do_the_same_to_the_last_bit() -> None:
             dy.renew_cg()
             engine.stats("execute.walk.views", reset=True)
             program = Program(3, 20)
-            program.nodes[program.loss].backward(full=True)
+            program.loss.backward(full=True)
             found.append([n.gradient() for n in program.nodes] + [n.npvalue() for n in program.nodes])
             assert engine.stats("execute.walk.views")["made"] == 60
         for other in found[1:]:
@@ -182,7 +182,7 @@ def test_modes_that_look_at_batches(mode: str) -> None:
     """These modes run batches one by one, and give the same numbers."""
     dy.renew_cg(autobatching=1, check_validity=mode == "check_validity", forward_only=mode == "forward_only")
     program = Program(2, 20)
-    loss = program.nodes[program.loss]
+    loss = program.loss
     if mode == "profile":
         with profiling.measure() as profile:
             loss.backward(full=True)

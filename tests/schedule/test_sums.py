@@ -51,7 +51,7 @@ def test_products_that_run_at_once_still_do(order: str) -> None:
         dy.renew_cg(autobatching=strategy)
         engine.stats("schedule.rewrite", reset=True)
         q = recurrent(3, order, (3, 2, 4))
-        q.loss(q.outputs).backward(full=True)
+        q.loss().backward(full=True)
         q.check_gradients()
         assert counts("sums") == expected[order]
         called = Counter(n.batch for n in nodes(dy.cg()) if n.op in ("matmul", "affine_transform") and n.computed)
