@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +15,7 @@ import numpy as np
 import pytest
 from arrays import all_close, all_equal
 from test_devices import devices as devices
-from test_devices import needs
-from training import SPREAD, TRAINERS, Network
+from training import TRAINERS, Network
 
 import dynet_cy as dy
 from dynet_cy import profiling
@@ -241,33 +239,6 @@ def test_parameters_that_are_changed_between_steps(tmp_path: Path) -> None:
     assert_close(found, on_the_cpu(run))
 
 
-def test_revert_and_inputs_set_anew() -> None:
-    def run() -> list:
-        network = Words()
-        found = []
-        dy.renew_cg()
-        x = dy.inputVector(np.ones(6))
-        y = network.W * x + network.b
-        found.append(y.npvalue())
-        for step in range(5):
-            dy.cg_checkpoint()
-            h = dy.tanh(y * 2.0) + dy.inputVector(np.full(40, float(step)))
-            loss = dy.pickneglogsoftmax(network.V * h, step % 4)
-            found += network.step(loss)
-            dy.cg_revert()
-            if step > 2:
-                x.set(np.full(6, 0.1 * step))
-                found.append(y.npvalue())
-            network.W.set_value(network.numbers(40, 6) * step)
-        return found
-
-    with Counted() as counted:
-        found = alone(run)
-    assert counted["replays"] > 0
-    all_equal(found, without(run))
-    assert_close(found, on_the_cpu(run))
-
-
 def test_weight_decay_and_learning_rates() -> None:
     """Weight decay is a number in the launches, so passes do not repeat; learning rates are not."""
 
@@ -361,18 +332,6 @@ def test_forward_only() -> None:
     assert (counted["captures"], counted["replays"]) == (1, 5)
     all_equal(found, without(run))
     assert_close(found, on_the_cpu(run))
-
-
-def test_immediate() -> None:
-    def run() -> list:
-        network = Words()
-        found = []
-        for step in range(4):
-            dy.renew_cg(immediate_compute=True)
-            found += network.step(network.loss(step))
-        return found
-
-    all_equal(alone(run), without(run))
 
 
 def test_profiles_time_every_launch(capfd) -> None:
@@ -525,60 +484,6 @@ def test_closed_graphs_free_theirs() -> None:
         del graph
         gc.collect()
         assert alive() == before
-
-
-def test_threads() -> None:
-    """Each thread has its own graph, and so its own CUDA graphs."""
-    network = Words()
-    desired = without(lambda: losses(network, (3,) * 12))
-    found: dict[int, list] = {}
-
-    def work(k: int) -> None:
-        set_default_device(1)
-        with dy.ComputationGraph():
-            found[k] = losses(network, (3,) * 12)
-
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
-    with Counted() as counted:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert counted["captures"] == 3
-    assert counted["replays"] == 3 * 11
-    for k in range(3):
-        all_equal(found[k], desired)
-
-
-@pytest.mark.parametrize("places", SPREAD, ids="-".join)
-def test_several_devices(devices, places) -> None:
-    """Each device replays its part of a graph."""
-    needs(devices, places)
-
-    def run() -> list:
-        network = Network(places)
-        trainer = dy.MomentumSGDTrainer(network.model)
-        found = []
-        for k in range(5):
-            dy.renew_cg()
-            examples = [([1 + k, 2, 3], 0), ([4], k % 4), ([2, 2, 5, 6 - k], 2)]
-            loss = network.batch_loss(examples)
-            found.append(loss.npvalue())
-            loss.backward()
-            found += [p.grad_as_array() for p in network.parameters()]
-            trainer.update()
-        return found + network.state()
-
-    numbers = {int(name[4:]) for name in places if name != "CPU"}
-    counted = [Counted(number) for number in sorted(numbers)]
-    for c in counted:
-        c.__enter__()
-    found = alone(run)
-    for c in counted:
-        c.__exit__()
-    assert any(c["captures"] for c in counted)
-    assert any(c["replays"] for c in counted)
-    all_equal(found, without(run))
 
 
 # ---- errors ------------------------------------------------------------------------
