@@ -73,18 +73,6 @@ def test_cross_attention(bias: bool) -> None:
     check_layer(made(None, bias), attention, pairs)
 
 
-def test_one_head_and_vectors() -> None:
-    layer = randomized(nn.MultiHeadAttention(D, 1, dy.ParameterCollection()))
-    x, memory = sentences(D, (1, 3))
-    want = arrays(layer)["Wv"] @ memory[0] + arrays(layer)["bv"][:, None]
-    q = arrays(layer)["Wq"] @ x[0] + arrays(layer)["bq"][:, None]
-    k = arrays(layer)["Wk"] @ memory[0] + arrays(layer)["bk"][:, None]
-    want = arrays(layer)["Wo"] @ (want @ softmax(k.T @ q / np.sqrt(D))) + arrays(layer)["bo"][:, None]
-    found = layer(dy.inputVector(x[0][:, 0]), dy.inputTensor(memory[0]))
-    assert found.dim() == ((D,), 1)
-    np.testing.assert_allclose(found.npvalue(), want[:, 0], rtol=1e-5, atol=1e-5)
-
-
 def test_masks() -> None:
     layer = made()
     ((x,),) = sentences(D, (4,))
@@ -162,14 +150,6 @@ def test_one_memory_for_a_batch() -> None:
         np.testing.assert_allclose(found[..., b], want, rtol=1e-5, atol=1e-5)
     with pytest.raises(dy.DimensionError, match="batch"):
         layer(dy.inputTensor(queries, batched=True), dy.zeros((D, 4), 3))
-
-
-def test_dropout_of_weights() -> None:
-    layer = nn.MultiHeadAttention(D, HEADS, dy.ParameterCollection(), dropout=0.5)
-    x = dy.inputTensor(sentences(D, (4,))[0][0])
-    assert not np.array_equal(layer(x).npvalue(), layer(x).npvalue())
-    layer.eval()
-    np.testing.assert_array_equal(layer(x).npvalue(), layer(x).npvalue())
 
 
 def test_errors() -> None:

@@ -158,16 +158,6 @@ def test_files_pickles_and_copies(tmp_path) -> None:
         np.testing.assert_array_equal(second.eval()(x, first.eval()(x)).npvalue(), want)
 
 
-def test_dropout_and_modes() -> None:
-    layer = nn.TransformerEncoder(2, D, HEADS, HIDDEN, dy.ParameterCollection(), dropout=0.3)
-    x = dy.inputTensor(sentences(D)[0][0])
-    assert not np.array_equal(layer(x).npvalue(), layer(x).npvalue())
-    layer.eval()
-    np.testing.assert_array_equal(layer(x).npvalue(), layer(x).npvalue())
-    layer.train().disable_dropout()
-    np.testing.assert_array_equal(layer(x).npvalue(), layer(x).npvalue())
-
-
 def test_errors() -> None:
     model = dy.ParameterCollection()
     with pytest.raises(ValueError, match="argument activation"):
