@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from layer_checks import arrays, check_layer, check_minibatch, parameters, randomized, sentences
 from layer_reference import layer_norm, linear
-from test_attention_layers import HEADS, D, attention, grouped
+from test_attention_layers import HEADS, D, attention
 
 import dynet_cy as dy
 from dynet_cy import nn
@@ -265,7 +265,7 @@ def with_options(p, x, options, name=""):
         return linear(p, activation(linear(p, y, "linear1/")), "linear2/")
 
     def own(y):
-        return grouped({key[10:]: v for key, v in p.items() if key.startswith("attention/")}, y, options, causal=True)
+        return attention(p, y, None, True, name="attention/", heads=4, **options)
 
     for i, sublayer in enumerate((own, feed_forward)):
         at = f"norms/{i}/"
