@@ -216,26 +216,6 @@ def test_two_trainers_with_gradients_that_are_not_finite(on) -> None:
         np.testing.assert_array_equal(p.as_array(), old)
 
 
-def test_a_schedule_does_not_count_what_was_left_out(on) -> None:
-    def run(device: int) -> list:
-        on(device)
-        model = dy.ParameterCollection()
-        p = model.add_parameters(4, init=1)
-        trainer = dy.CyclicalSGDTrainer(model, 0.01, 0.2, 3)
-        rates = []
-        for x in ([1.0] * 4, [1.0] * 4, [np.inf] * 4, [1.0] * 4):
-            dy.renew_cg()
-            dy.dot_product(p, dy.inputVector(x)).backward()
-            try:
-                update_and_look(trainer)
-            except RuntimeError:
-                set_gradient_state(p, None)
-            rates.append(trainer.learning_rate)
-        return [rates, p.as_array().tolist()]
-
-    assert run(1) == run(0)
-
-
 def mixed_updates(name: str, change=None, with_norms: bool = False):
     """Updates; some of them are dropped."""
     dy.reset_random_seed(3)
@@ -394,18 +374,6 @@ def test_updates_of_several_threads(device) -> None:
         "trainer.status()\n"
     )
     assert "updates=300" in in_a_process(code).stderr
-
-
-def test_status(on, capsys) -> None:
-    """Clipped updates are counted on the device."""
-    found = []
-    for device in (0, 1):
-        on(device)
-        _, trainer, _ = trained("SimpleSGD", change=clip)
-        trainer.status()
-        trainer.status()
-        found.append(capsys.readouterr().err)
-    assert found[0] == found[1] == "[lr=0.1 clips=5 updates=5] [lr=0.1 clips=0 updates=0] "
 
 
 def test_repeats_to_the_last_bit(on) -> None:

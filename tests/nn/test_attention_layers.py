@@ -227,6 +227,7 @@ def test_sinusoids() -> None:
 # ---- pointers and pairs
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_pointer() -> None:
     def reference(p, memory, query):
         return (p["v"] @ np.tanh(p["W"] @ memory + p["U"] @ query[:, None] + p["b"][:, None]))[0]
@@ -243,6 +244,7 @@ def test_pointer() -> None:
         layer(memory, dy.zeros((4, 2)))
 
 
+@pytest.mark.usefixtures("on_each_device")
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("classes", [1, 3])
 def test_biaffine(classes: int, bias: bool) -> None:
@@ -298,6 +300,7 @@ def test_options_of_heads(options: dict, causal: bool, tmp_path) -> None:
         assert past.keys.dim()[0][0] == options.get("kv_heads", 4) * options.get("head_dim", 2)
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_gradients_with_grouped_heads() -> None:
     options = {"kv_heads": 2, "head_dim": 4, "positions": "rotary", "base": 100.0, "window": 2}
     layer = randomized(nn.MultiHeadAttention(D, 4, dy.ParameterCollection(), **options))

@@ -74,6 +74,7 @@ def test_decoder_layer(norm_first: bool) -> None:
     )
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_encoder_stack() -> None:
     layer = randomized(nn.TransformerEncoder(2, D, HEADS, HIDDEN, dy.ParameterCollection(), norm_first=True), 0, 0.4)
 
@@ -90,6 +91,7 @@ def test_encoder_stack() -> None:
     check_minibatch(layer, [examples[0], (-examples[0][0],)], 1e-5)
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_decoder_stack() -> None:
     layer = randomized(nn.TransformerDecoder(2, D, HEADS, HIDDEN, dy.ParameterCollection(), final_norm=True), 0, 0.4)
     x, memory = (x for (x,) in sentences(D, (4, 3)))
@@ -103,6 +105,7 @@ def test_decoder_stack() -> None:
     check_minibatch(layer, [(x, memory), (-x, memory + 1)], 2e-5)
 
 
+@pytest.mark.usefixtures("on_each_device")
 @pytest.mark.parametrize("positions", [None, "rotary", "relative"])
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
 def test_steps_are_the_whole(kind: str, positions: str | None) -> None:
