@@ -13,7 +13,6 @@ CASES = {
     "Mimick, LSTM": [["mimick.py", "lstm", "--dynet-mem", "400"], ["mimick.py", "lstm", "--model-in", "model.bin"]],
     "Mimick, CNN": [["mimick.py", "cnn"], ["mimick.py", "cnn", "--model-in", "model.bin"]],
     "xnmt": [["xnmt.py", "train", "settings", "a", "b"], ["xnmt.py", "translate", "settings", "a", "b"]],
-    "sequence to sequence": [["seq2seq_att.py", "train", "model"], ["seq2seq_att.py", "translate", "model"]],
     "jointRE": [["jointre.py", "train", "model"], ["jointre.py", "predict", "model"]],
     "jointRE, SGD": [["jointre.py", "train", "model", "neg_log", "sgd"], ["jointre.py", "predict", "model"]],
     "jointRE, Viterbi loss": [["jointre.py", "train", "model", "viterbi"]],
