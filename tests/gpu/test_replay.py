@@ -146,6 +146,17 @@ def updates(trainer: str = "SimpleSGD", strategy: int = 1, sizes=(3,) * 6, dropo
     return found
 
 
+def compared(run, **counts: int) -> list:
+    """What a function finds: the same bits without replays, and the numbers of the CPU, which replays nothing."""
+    with Counted() as counted:
+        found = alone(run)
+    assert {key: counted[key] for key in counts} == counts
+    assert counted["replays"] > 0
+    all_equal(found, without(run))
+    assert_close(found, on_the_cpu(run))
+    return found
+
+
 # ---- the same numbers ------------------------------------------------------------
 
 
@@ -179,14 +190,12 @@ def test_what_is_counted() -> None:
 
 
 def test_examples_differ() -> None:
-    """Each step uses its own inputs, rows and labels: compared with the CPU, which replays nothing."""
-    found = updates()
-    assert len({x.tobytes() for x in found[::9]}) == 6
-    assert_close(found, on_the_cpu(updates))
+    """Each step uses its own inputs, rows and labels."""
+    assert len({x.tobytes() for x in compared(updates)[::9]}) == 6
 
 
 def test_dropout() -> None:
-    """Masks differ between replayed steps, and equal those of the CPU."""
+    """Masks differ between replayed steps."""
 
     def masks() -> list:
         found = []
@@ -198,18 +207,8 @@ def test_dropout() -> None:
             found.append(dy.concatenate(kept).npvalue())
         return found
 
-    with Counted() as counted:
-        found = alone(masks)
-    assert counted["replays"] > 0
-    assert len({x.tobytes() for x in found}) == 12
-    assert_close(found, on_the_cpu(masks))
-    all_equal(found, without(masks))
-
-    with Counted() as counted:
-        found = alone(lambda: updates(dropout=0.4))
-    assert counted["replays"] == 10
-    all_equal(found, without(lambda: updates(dropout=0.4)))
-    assert_close(found, on_the_cpu(lambda: updates(dropout=0.4)))
+    assert len({x.tobytes() for x in compared(masks)}) == 12
+    compared(lambda: updates(dropout=0.4), replays=10)
 
 
 def test_parameters_that_are_changed_between_steps(tmp_path: Path) -> None:
@@ -229,14 +228,7 @@ def test_parameters_that_are_changed_between_steps(tmp_path: Path) -> None:
             network.table.init_from_array(network.numbers(9, 6) * 2)
             network.b.clip_inplace(-0.1, 0.1)
 
-    def run() -> list:
-        return updates(sizes=(3,) * 9, between=between)
-
-    with Counted() as counted:
-        found = alone(run)
-    assert counted["replays"] == 16
-    all_equal(found, without(run))
-    assert_close(found, on_the_cpu(run))
+    compared(lambda: updates(sizes=(3,) * 9, between=between), replays=16)
 
 
 def test_weight_decay_and_learning_rates() -> None:
@@ -255,9 +247,7 @@ def test_weight_decay_and_learning_rates() -> None:
         return found + network.values()
 
     for decay in (0.0, 0.1):
-        found = run(decay)
-        all_equal(found, without(lambda decay=decay: run(decay)))
-        assert_close(found, on_the_cpu(lambda decay=decay: run(decay)))
+        compared(lambda decay=decay: run(decay))
 
 
 def test_parameters_made_anew() -> None:
@@ -270,19 +260,14 @@ def test_parameters_made_anew() -> None:
             gc.collect()
         return found
 
-    all_equal(alone(run), without(run))
+    compared(run)
 
 
 # ---- what repeats ------------------------------------------------------------------
 
 
 def test_structures_that_alternate() -> None:
-    sizes = (2, 3, 5) * 5
-    with Counted() as counted:
-        found = updates(sizes=sizes)
-    assert counted["captures"] == 6
-    assert counted["replays"] == 2 * (15 - 3)
-    all_equal(found, without(lambda: updates(sizes=sizes)))
+    compared(lambda: updates(sizes=(2, 3, 5) * 5), captures=6, replays=2 * (15 - 3))
 
 
 def scaled(factor: float) -> float:
@@ -327,11 +312,7 @@ def test_forward_only() -> None:
             found.append(network.loss(step).npvalue())
         return found
 
-    with Counted() as counted:
-        found = alone(run)
-    assert (counted["captures"], counted["replays"]) == (1, 5)
-    all_equal(found, without(run))
-    assert_close(found, on_the_cpu(run))
+    compared(run, captures=1, replays=5)
 
 
 def test_profiles_time_every_launch(capfd) -> None:
@@ -506,11 +487,7 @@ def test_values_that_are_not_finite() -> None:
                 found += network.step(loss)
         return found
 
-    with Counted() as counted:
-        found = alone(run)
-    assert counted["captures"] == 2
-    assert counted["replays"] == 7 + 6
-    all_equal(found, without(run))
+    compared(run, captures=2, replays=7 + 6)
 
 
 PROGRAM = """
