@@ -212,45 +212,6 @@ def test_rows_that_the_loss_does_not_need(tmp_path: Path, how: tuple[str, ...]) 
     assert printed(tmp_path, how, ROWS) == MOVED
 
 
-TRAINING = """
-import dynet as dy
-import numpy as np
-
-rng = np.random.default_rng(5)
-m = dy.ParameterCollection()
-m.set_weight_decay(0.02)
-e = m.add_lookup_parameters((30, 4), init=rng.normal(size=(30, 4)))
-w = m.add_parameters((5, 4), init=rng.normal(size=(5, 4)))
-b = m.add_parameters(5, init=rng.normal(size=5))
-trainer = dy.TRAINER
-best = None
-for step in range(90):
-    dy.renew_cg()
-    rows = [e[int(i)] for i in rng.integers(0, 30, 6)]
-    scores = [w * dy.tanh(x) + b for x in rows[:3]]
-    loss = dy.esum([dy.pickneglogsoftmax(s, step % 5) for s in scores])
-    print(loss.value())
-    loss.backward()
-    trainer.update()
-    if step % 20 == 3:
-        best = e.as_array(), w.as_array()
-    if step % 20 == 13:
-        e.init_from_array(best[0]); w.set_value(best[1])
-    if step % 15 == 7:
-        e.init_row(3, np.array(e.row_as_array(4)) * 0.5)
-print(*np.concatenate([np.ravel(p.as_array()) for p in (e, w, b)]).tolist(), sep="\\n")
-"""
-
-
-@pytest.mark.peer
-@pytest.mark.skipif(importlib.util.find_spec("dynet") is None, reason="DyNet is not installed")
-@pytest.mark.parametrize("trainer", ["MomentumSGDTrainer(m, 0.02, 0.8)", "AdamTrainer(m)", "SimpleSGDTrainer(m, 0.05)"])
-def test_training(tmp_path: Path, trainer: str) -> None:
-    program = TRAINING.replace("TRAINER", trainer)
-    have, want = ([float(x) for x in printed(tmp_path, how, program)] for how in (COMPAT, ()))
-    assert have == pytest.approx(want, rel=1e-4, abs=1e-4)
-
-
 CONSTANTS = """
 import dynet as dy
 import numpy as np

@@ -412,7 +412,7 @@ def stopped_model(average=False, update=whole_update):
     # Computing the norm of the gradients cannot be stopped; its share of the time depends on the machine.
     before = engine.tune("core.threads.pause", 1)
     try:
-        for millions, seconds in itertools.product((4, 12, 24, 48), (0.004, 0.008, 0.016, 0.032, 0.064)):
+        for seconds, millions in itertools.product((0.004, 0.008, 0.016, 0.032, 0.064), (8, 16, 32, 64)):
             model = Large(millions, average)
             model.backward()
             model.trainer.update()

@@ -63,7 +63,7 @@ def test_threads(part: ModuleType) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(600)
     assert found == [2, 2, 2, 2]
 
 

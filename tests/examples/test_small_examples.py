@@ -178,16 +178,6 @@ def test_early_exit(digits: Path) -> None:
     assert float(rows[3][2]) > 90
 
 
-def test_early_exit_agrees_without_autobatch(digits: Path) -> None:
-    args = ["--data", ".", "--epochs", 2, "--layers", 3, "--hidden", 16]
-    found = [
-        numbers(r"(?:loss|accuracy) ([\d.]+)", output("early_exit.py", *args, *more, cwd=digits))
-        for more in ([], ["--dynet-autobatch", 0])
-    ]
-    assert len(found[0]) == 2 * 2 + 1 + 7  # two for each epoch, the best, and the thresholds
-    assert found[0] == pytest.approx(found[1], rel=1e-2)
-
-
 # -- reinforce and dqn ---------------------------------------------------------------------------
 
 

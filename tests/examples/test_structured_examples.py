@@ -20,8 +20,6 @@ from dynet_cy.data import ConlluSentence
 
 pytest.importorskip("tqdm", reason="the examples need tqdm")
 
-DRY = ["--dropout", 0, "--word-dropout", 0]
-
 
 # -- data ----------------------------------------------------------------------------------------
 
@@ -283,17 +281,6 @@ def test_tree_lstm_cells(example, graph, rng: np.random.Generator) -> None:
 
 
 # -- all -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("script", SMALL)
-def test_agrees_without_autobatch(script: str, treebank: list[object], tmp_path: Path) -> None:
-    data = [] if script == "tree_lstm.py" else treebank
-    args = [*data, "--limit", 25, "--epochs", 2, *LEARN, *DRY, *SMALL[script]]
-    losses = [
-        numbers(r"loss ([\d.]+)", output(script, *args, *more, cwd=tmp_path)) for more in ([], ["--dynet-autobatch", 0])
-    ]
-    assert len(losses[0]) == 2
-    assert losses[0] == pytest.approx(losses[1], abs=2e-3)
 
 
 @pytest.mark.parametrize("script", SMALL)

@@ -91,17 +91,6 @@ def test_tagger_same_seed_same_training(treebank: Path, tmp_path: Path) -> None:
     assert losses[0] == losses[1]
 
 
-def test_tagger_agrees_without_autobatch(treebank: Path, tmp_path: Path) -> None:
-    dry = ["--epochs", 2, "--dropout", 0, "--word-dropout", 0]
-    found = [
-        train_tagger(treebank, tmp_path / name, *dry, *extra)
-        for name, extra in [("a", []), ("b", ["--dynet-autobatch", 0])]
-    ]
-    losses = [[float(x) for x in re.findall(r"loss ([\d.]+)", done.stdout)] for done in found]
-    assert len(losses[0]) == 2
-    assert losses[0] == pytest.approx(losses[1], abs=2e-3)
-
-
 def test_tagger_stops_early(treebank: Path, tmp_path: Path) -> None:
     done = train_tagger(treebank, tmp_path / "model", "--epochs", 50, "--patience", 2)
     assert done.returncode == 0, done.stderr

@@ -36,16 +36,6 @@ def test_trains_and_tags(treebank: Path, tmp_path: Path) -> None:
     assert re.fullmatch(r"a/\w+ 犬/\w+ finds/VERB the/DET dog/NOUN !/PUNCT", second)
 
 
-def test_same_losses_without_autobatch(treebank: Path, tmp_path: Path) -> None:
-    dry = ["--dropout", 0, "--word-dropout", 0, "--epochs", 2]
-    found = []
-    for name, more in [("a", []), ("b", ["--dynet-autobatch", 0])]:
-        done = train(treebank, tmp_path / name, *dry, *more)
-        assert done.returncode == 0, done.stderr
-        found.append([float(x) for x in re.findall(r"loss ([\d.]+)", done.stdout)])
-    assert found[0] == pytest.approx(found[1], abs=2e-3)
-
-
 def test_errors(tmp_path: Path) -> None:
     said = refused("transformer_tagger.py", "tag", "--model", tmp_path / "none", cwd=tmp_path)
     assert said.startswith("transformer_tagger.py: ")

@@ -93,15 +93,6 @@ def test_inflects(pairs: Path, tmp_path: Path) -> None:
     assert re.fullmatch(r"\w+\n", done.stdout)
 
 
-def test_same_losses_without_autobatch(pairs: Path, tmp_path: Path) -> None:
-    found = []
-    for more in ([], ["--dynet-autobatch", 0]):
-        args = ["--train", pairs / "dev.tsv", "--model", tmp_path / "m", "--epochs", 2, "--dropout", 0.3, "--beam", 1]
-        printed = output("transformer_inflection.py", *args, *TINY_INFLECTOR, *more, cwd=tmp_path)
-        found.append(numbers(r"loss ([\d.]+)", printed))
-    assert found[0] == pytest.approx(found[1], abs=2e-3)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

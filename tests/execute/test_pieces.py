@@ -35,7 +35,7 @@ def test_values_and_gradients_of_all_nodes(strategy: int, seed: int, overlapping
             for _ in range(3):
                 dy.renew_cg()
                 program = Program(seed, 12, overlapping=overlapping, same_shape=same_shape)
-                program.nodes[program.loss].backward(full=True)
+                program.loss.backward(full=True)
                 program.check()
 
 
@@ -94,7 +94,7 @@ def test_kept_plans_do_the_same_to_the_last_bit() -> None:
             dy.renew_cg()
             engine.stats("execute.walk.views", reset=True)
             program = Program(3, 20)
-            program.nodes[program.loss].backward(full=True)
+            program.loss.backward(full=True)
             found.append([n.gradient() for n in program.nodes] + [n.npvalue() for n in program.nodes])
             assert engine.stats("execute.walk.views")["made"] == 60
         for other in found[1:]:
@@ -177,31 +177,12 @@ def test_a_user_beyond_the_target_does_not_matter() -> None:
         np.testing.assert_array_equal(whole.gradient(), [1.0] * N + [0.0] * N)
 
 
-def test_views_after_a_revert() -> None:
-    """A value that was copied for a user that is reverted later stays right."""
-    dy.renew_cg(autobatching=1)
-    wholes = [dy.tanh(dy.inputVector(np.linspace(-1, k, 2 * N))) for k in range(4)]
-    parts = [dy.pick_range(w, N, 2 * N) for w in wholes]
-    loss = dy.esum([dy.sum_elems(dy.square(p)) for p in parts])
-    loss.forward()
-    dy.cg_checkpoint()
-    (loss + dy.esum([dy.sum_elems(w) for w in wholes])).backward(full=True)
-    dy.cg_revert()
-    more = dy.esum([dy.sum_elems(dy.exp(p)) for p in parts])
-    (loss + more).backward(full=True)
-    for whole, part in zip(wholes, parts):
-        value = part.npvalue()
-        np.testing.assert_allclose(part.gradient(), 2 * value + np.exp(value), rtol=1e-5)
-        np.testing.assert_allclose(whole.gradient()[N:], part.gradient(), rtol=1e-6)
-        np.testing.assert_array_equal(whole.gradient()[:N], 0)
-
-
 @pytest.mark.parametrize("mode", ["profile", "check_validity", "anomaly", "forward_only"])
 def test_modes_that_look_at_batches(mode: str) -> None:
     """These modes run batches one by one, and give the same numbers."""
     dy.renew_cg(autobatching=1, check_validity=mode == "check_validity", forward_only=mode == "forward_only")
     program = Program(2, 20)
-    loss = program.nodes[program.loss]
+    loss = program.loss
     if mode == "profile":
         with profiling.measure() as profile:
             loss.backward(full=True)
@@ -235,17 +216,6 @@ def test_anomalies_in_a_chain_are_found() -> None:
                 loss.forward()
 
 
-def test_one_argument_twice() -> None:
-    dy.renew_cg(autobatching=1)
-    xs = [dy.inputVector(np.linspace(-1, k, N)) for k in range(6)]
-    squares = [dy.cmult(x, x) for x in xs] + [dy.cmult(a, b) for a, b in zip(xs, xs[1:])]
-    dy.esum([dy.sum_elems(s) for s in squares]).backward(full=True)
-    values = [x.npvalue() for x in xs]
-    for k, x in enumerate(xs):
-        wanted = 2 * values[k] + (values[k - 1] if k else 0) + (values[k + 1] if k + 1 < len(xs) else 0)
-        np.testing.assert_allclose(x.gradient(), wanted, rtol=1e-5, atol=1e-6)
-
-
 def test_nodes_that_the_loss_does_not_need() -> None:
     """Such nodes run in the same batches, but contribute nothing to gradients."""
     dy.renew_cg(autobatching=1)
@@ -266,19 +236,6 @@ def test_what_nodes_without_a_part_hold_goes_nowhere() -> None:
     np.testing.assert_allclose(x.gradient(), sum(range(1, 13)))
     dy.esum([dy.sum_elems(c) for c in cells[::2]]).backward(full=True)
     np.testing.assert_allclose(x.gradient(), sum(range(1, 13, 2)))
-
-
-def test_neighbours_that_are_arguments_of_each_other() -> None:
-    """A node is the second argument of one product and the first argument of its neighbour."""
-    dy.renew_cg(autobatching=1)
-    ys = [dy.tanh(dy.inputVector(np.linspace(-1, k, N))) for k in range(8)]
-    shifted = [dy.cmult(a, b) for a, b in zip(ys, ys[1:])]
-    loss = dy.esum([dy.sum_elems(s) for s in shifted])
-    for _ in range(2):
-        loss.backward(full=True)
-        values = [np.zeros(N)] + [y.npvalue() for y in ys] + [np.zeros(N)]
-        for k, y in enumerate(ys):
-            np.testing.assert_allclose(y.gradient(), values[k] + values[k + 2], rtol=1e-5, atol=1e-6)
 
 
 def test_nodes_that_run_against_the_order_of_making() -> None:

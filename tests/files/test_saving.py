@@ -8,14 +8,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from arrays import all_close
-from own_process import environment, run_python
+from own_process import environment
 
 import dynet_cy as dy
 from dynet_cy.files import saving
@@ -167,20 +166,6 @@ class TestClassesOfUsers:
         loaded = dy.load(tmp_path / "m", dy.ParameterCollection(), classes=[make_cells])
         assert_same(loaded, [made])
 
-    def test_a_class_of_a_script(self, tmp_path: Path) -> None:
-        """The module is __main__ in the file, and another module in the program that loads it."""
-        script = tmp_path / "script.py"
-        root = Path(__file__).resolve().parent
-        script.write_text(
-            f"import sys; sys.path.insert(0, {str(root)!r})\n"
-            "import dynet_cy as dy\nfrom test_saving import Tagger as Base\n"
-            "class Tagger(Base): pass\n"
-            "dy.save('m', [Tagger(dy.ParameterCollection(), 4, dy.GRUBuilder)])\n"
-        )
-        subprocess.run([sys.executable, str(script)], cwd=tmp_path, check=True, env=environment())
-        (loaded,) = dy.load(tmp_path / "m", dy.ParameterCollection(), classes=[Tagger])
-        assert type(loaded) is Tagger
-
     def test_what_classes_must_be(self, tmp_path: Path) -> None:
         self.make(tmp_path)
         with pytest.raises(TypeError, match="classes must hold classes, not 'Tagger'"):
@@ -213,18 +198,6 @@ class TestBadFiles:
     def refuse(self, base: Path, error: type[Exception], match: str) -> None:
         with pytest.raises(error, match=match):
             dy.load(base, dy.ParameterCollection())
-
-    def test_no_file_can_run_code(self, saved: Path) -> None:
-        folder = saved.parent / "evil"
-        for item in (
-            Evil(folder),
-            ("Parameters", Evil(folder)),
-            (dy.GRUBuilder, (1, 2, Evil(folder)), "/gru-builder/"),
-            (Evil(folder), (), "/"),
-        ):
-            saved.with_suffix(".meta").write_bytes(pickle.dumps(item))
-            self.refuse(saved, saving.ForbiddenClassError, r"mkdir, which is no class")
-            assert not folder.exists()
 
     @pytest.mark.parametrize(
         "code",
@@ -421,22 +394,6 @@ class TestSaving:
         assert [(tmp_path / name).read_bytes() for name in ("m.data", "m.meta")] == before
         assert sorted(os.listdir(tmp_path)) == ["m.data", "m.meta"]
 
-    def test_a_killed_save_leaves_the_old_files(self, tmp_path: Path) -> None:
-        pc = dy.ParameterCollection()
-        dy.save(tmp_path / "m", [pc.add_parameters((2,))])
-        before = [(tmp_path / name).read_bytes() for name in ("m.data", "m.meta")]
-        code = (
-            "import dynet_cy as dy, os, signal\n"
-            "def objects():\n"
-            "    pc = dy.ParameterCollection()\n"
-            "    yield pc.add_parameters((300, 300))\n"
-            "    os.kill(os.getpid(), signal.SIGKILL)\n"
-            "dy.save('m', objects())\n"
-        )
-        done = run_python(tmp_path, code)
-        assert done.returncode == -signal.SIGKILL
-        assert [(tmp_path / name).read_bytes() for name in ("m.data", "m.meta")] == before
-
 
 class TestSizes:
     """Sizes in a spec are compared with the .data file before anything is drawn."""
@@ -541,13 +498,6 @@ def test_nothing_stays_after_an_error(tmp_path: Path) -> None:
     assert [x.name() for x in target.parameters_list()[-2:]] == ["/below/gru-builder/_7", "/below/gru-builder/_8"]
 
 
-def test_softmax_builders(tmp_path: Path) -> None:
-    pc = dy.ParameterCollection()
-    builder = dy.StandardSoftmaxBuilder(3, 4, pc, False)
-    dy.save(tmp_path / "m", [builder])
-    assert_same(dy.load(tmp_path / "m", dy.ParameterCollection()), [builder])
-
-
 def test_names_that_a_collection_cannot_have(tmp_path: Path) -> None:
     pc = dy.ParameterCollection()
     dy.save(tmp_path / "m", [pc.add_parameters((2,), name="W")])
@@ -641,33 +591,6 @@ def test_a_new_pair_of_a_killed_save_is_not_taken_for_a_later_one(tmp_path: Path
     for name in ("m.data", "m.meta"):
         os.replace(tmp_path / "later" / name, tmp_path / name)
     assert loaded(tmp_path) == [4] * 4
-
-
-def test_kills_at_random_times(tmp_path: Path) -> None:
-    """A process that saves models of one and of two parameters in turn is killed at random times."""
-    code = (
-        "import dynet_cy as dy\npc = dy.ParameterCollection()\nw = pc.add_parameters((50,), init=1.0)\n"
-        "v = [pc.add_parameters((50,), init=2.0) for _ in range(2)]\n"
-        "print(end='.', flush=True)\nwhile True:\n    dy.save('m', [w])\n    dy.save('m', v)\n"
-    )
-    for i in range(6):
-        with subprocess.Popen(
-            [sys.executable, "-c", code], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE
-        ) as job:
-            try:
-                assert job.stdout is not None
-                job.stdout.read(1)
-                while not (tmp_path / "m.meta").exists():  # until the first save has ended, there is nothing to read
-                    assert job.poll() is None
-                    time.sleep(0.001)
-                time.sleep(0.05 + 0.0137 * i)
-                for _ in range(20):  # it can be read meanwhile too
-                    assert loaded(tmp_path) in ([1.0], [2.0, 2.0])
-            finally:
-                job.kill()
-        assert loaded(tmp_path) in ([1.0], [2.0, 2.0])
-    dy.save(tmp_path / "m", [])
-    assert sorted(os.listdir(tmp_path)) == ["m.data", "m.meta"]
 
 
 SAVES = """

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,6 @@ from own_process import environment, run_python
 import dynet_cy as dy
 from dynet_cy import config
 from dynet_cy.core import engine
-from dynet_cy.graph.expressions import set_default_device
 from dynet_cy.memory import arena
 
 MANY = 700_000  # floats: more than the smallest segment of device memory holds
@@ -198,26 +196,6 @@ def test_every_kernel_is_there(device: str) -> None:
 # ---- memory ----------------------------------------------------------------------
 
 
-def test_graphs_grow(on_device: str) -> None:
-    """Values do not move when memory is added, and renewed graphs reuse memory."""
-    from dynet_cy.gpu.driver import memory_info
-
-    dy.renew_cg()
-    first = dy.inputTensor(np.arange(1000.0)) * 2
-    assert first.npvalue()[999] == 1998
-    xs = [dy.constant((MANY,), k) + 1 for k in range(4)]
-    total = dy.esum(xs)
-    assert total.npvalue()[[0, -1]].tolist() == [10, 10]
-    assert first.npvalue(True)[999] == 1998
-    dy.sum_elems(total).value()
-    left = []
-    for _ in range(3):
-        dy.renew_cg()
-        assert dy.esum([dy.constant((MANY,), k) + 1 for k in range(4)]).npvalue()[7] == 10
-        left.append(memory_info(0)[0])
-    assert len(set(left)) == 1
-
-
 def test_closed_graphs_give_memory_back(on_device: str) -> None:
     from dynet_cy.gpu.driver import memory_info
 
@@ -286,17 +264,6 @@ def test_values_lie_in_many_segments(on_device: str) -> None:
             if give_back:
                 dy.renew_cg()
                 arena.give_back()
-
-
-def test_parameters_grow(on_device: str) -> None:
-    model = dy.ParameterCollection()
-    ps = [model.parameters_from_numpy(np.full(MANY, k)) for k in range(3)]
-    for k, p in enumerate(ps):
-        assert p.as_array()[[0, -1]].tolist() == [k, k]
-        assert p.grad_as_array()[[0, -1]].tolist() == [0, 0]
-    ps[1].zero()
-    ps[2].scale(0.5)
-    assert [p.as_array()[3] for p in ps] == [0, 0, 1]
 
 
 @only_emulated
@@ -533,42 +500,6 @@ def test_forward_only(on_device: str) -> None:
             left = memory_info(0)[0]
     assert x.npvalue()[0] == 3001
     assert memory_info(0)[0] == left
-
-
-def test_threads(on_device: str) -> None:
-    """Graphs of several threads share the device and its single stream."""
-    model = dy.ParameterCollection()
-    p = model.parameters_from_numpy(np.ones(5))
-    found = {}
-
-    def work(k: int) -> None:
-        for _ in range(20):
-            with dy.ComputationGraph():
-                loss = dy.dot_product(p, dy.inputVector([float(k)] * 5))
-                found[k] = loss.value()
-                loss.backward()
-
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == {k: 5.0 * k for k in range(4)}
-    assert p.grad_as_array().tolist() == [20.0 * 6] * 5
-
-
-def test_default_device_and_current_graph(device: str) -> None:
-    dy.renew_cg()
-    set_default_device(1)
-    try:
-        x = dy.inputVector([3.0])
-
-        before = engine.stats("gpu.0")["launches"]
-        assert (x * 2).value() == 6
-        assert engine.stats("gpu.0")["launches"] == before + 1
-    finally:
-        set_default_device(0)
-        dy.renew_cg()
 
 
 @only_emulated

@@ -7,14 +7,12 @@ ways to begin and to go on, are compared with NumPy on each device in tests/rnn,
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from arrays import all_close, all_equal
+from arrays import all_equal
 from rnn_reference import KINDS
 
 import dynet_cy as dy
@@ -108,96 +106,7 @@ def test_recurrent_networks(kind: str, way: Callable, batch: int) -> None:
 # ---- reverting, saving, changing the device --------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["vanilla", "gru", "coupled"])
-def test_going_back(kind: str) -> None:
-    """States after a checkpoint are dropped, and others take their node numbers."""
-
-    def make(model: dy.ParameterCollection) -> Run:
-        builder = build(kind, model)
-
-        def run(xs: Inputs) -> Inputs:
-            state = builder.initial_state().add_input(xs[0])
-            for x in xs[1:]:
-                dy.cg_checkpoint()
-                dy.sum_elems(state.add_input(x).output() * 2).npvalue()
-                dy.cg_revert()
-                state.output().npvalue()
-                state = state.add_input(dy.tanh(x))
-            return [*state.s()]
-
-        return run
-
-    assert_as_on_the_cpu(make, 2)
-
-
-@pytest.mark.parametrize("how", ["files", "spec", "pickle"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_from_device_to_device(kind: str, how: str, tmp_path: Path) -> None:
-    """A network made on one device computes the same on the other."""
-
-    def outputs(builder: Any) -> list[np.ndarray]:
-        dy.renew_cg()
-        return dy.npvalues(builder.initial_state().transduce([dy.inputVector([k * 0.1] * INPUT) for k in range(3)]))
-
-    if (kind, how) == ("vanilla_norm", "spec"):
-        pytest.skip("the norm's parameters are outside the collection that is saved, as in DyNet")
-    for here, there in ((0, 1), (1, 0)):
-        set_default_device(here)
-        model = dy.ParameterCollection()
-        builder = build(kind, model)
-        fill(model, np.random.default_rng(4))
-        desired = outputs(builder)
-        if how == "files":
-            model.save(str(tmp_path / "model"))
-            set_default_device(there)
-            other = dy.ParameterCollection()
-            again = build(kind, other)
-            other.populate(str(tmp_path / "model"))
-            assert other.storage.device == there
-        elif how == "spec":
-            dy.save(str(tmp_path / "model"), [builder])
-            set_default_device(there)
-            other = dy.ParameterCollection()
-            (again,) = dy.load(str(tmp_path / "model"), other)
-            assert other.storage.device == there
-        else:
-            again = pickle.loads(pickle.dumps(builder))
-        all_close(outputs(again), desired, rtol=1e-5, atol=1e-6)
-
-
 # ---- softmax layers ------------------------------------------------------------------
-
-
-@pytest.fixture
-def softmax(tmp_path: Path) -> Callable[[str, bool, dy.ParameterCollection], Any]:
-    """Returns a function that makes a layer of six classes over vectors of length INPUT."""
-    file = tmp_path / "clusters"
-    file.write_text("A cat 10\nA dog\nB red\nB blue\nC only\nB green\n", encoding="utf-8")
-    words = {"cat": 3, "dog": 0, "red": 2, "blue": 1, "green": 5, "only": 4}
-
-    def layer(kind: str, bias: bool, model: dy.ParameterCollection) -> Any:
-        if kind == "standard":
-            return dy.StandardSoftmaxBuilder(INPUT, 6, model, bias)
-        return dy.ClassFactoredSoftmaxBuilder(INPUT, str(file), words, model, bias)
-
-    return layer
-
-
-@pytest.mark.parametrize("kind", ["standard", "factored"])
-def test_samples(kind: str, softmax: Callable) -> None:
-    def draws(device: int) -> list[int]:
-        set_default_device(device)
-        dy.reset_random_seed(5)
-        model = dy.ParameterCollection()
-        layer = softmax(kind, True, model)
-        fill(model, np.random.default_rng(4))
-        dy.renew_cg()
-        x = dy.inputVector(np.linspace(-1, 1, INPUT))
-        return [layer.sample(x) for _ in range(40)]
-
-    desired = draws(0)
-    assert len(set(desired)) > 2
-    assert draws(1) == desired
 
 
 # ---- initializers --------------------------------------------------------------------

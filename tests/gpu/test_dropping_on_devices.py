@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from arrays import all_close, all_equal
-from own_process import run_python
 
 import dynet_cy as dy
 from dynet_cy.core import engine
-from dynet_cy.gpu.driver import memory_info
 from dynet_cy.gpu.graphs import device_bytes
 from dynet_cy.graph.expressions import arena_bytes, set_autobatching, set_default_device
 
@@ -107,25 +104,6 @@ def close(a: list[np.ndarray], b: list[np.ndarray]) -> None:
 # ---- values that no backward reads -------------------------------------------------
 
 
-@pytest.mark.parametrize("autobatching", [0, 1, 2])
-def test_values_that_no_backward_reads(
-    places: tuple[str, str], drops: Callable[[bool], None], autobatching: int
-) -> None:
-    """What expressions refer to is there afterwards, as values and gradients."""
-    found = []
-    for on in (False, True):
-        drops(on)
-        dy.reset_random_seed(5)
-        layers = Layers(places)
-        with dy.ComputationGraph(autobatching=autobatching):
-            loss = layers.loss(plainly, keeps=True)
-            loss.backward()
-            held = [array for x in layers.made for array in (x.npvalue(), x.gradient())]
-            found.append([loss.npvalue(), *layers.gradients(), *held])
-            layers.made.clear()
-    same(*found)
-
-
 def nodes_of(graph: dy.ComputationGraph, op: str) -> list[dy.Expression]:
     return [graph._node(k) for k, name in enumerate(graph.op_names()) if name == op]
 
@@ -198,63 +176,6 @@ def test_checkpoints(places: tuple[str, str], autobatching: int) -> None:
             layers.made.clear()
     same(found[0][:-4], found[1][:-4])
     close(found[0][-4:], found[1][-4:])
-
-
-@pytest.mark.usefixtures("poisoned")
-@pytest.mark.parametrize("autobatching", [0, 1])
-def test_nested_checkpoints(places: tuple[str, str], autobatching: int) -> None:
-    found = []
-    for call in (plainly, dy.checkpoint):
-        dy.reset_random_seed(5)
-        layers = Layers(places)
-
-        def several(n: int, x: dy.Expression, call: Call = call, layers: Layers = layers) -> dy.Expression:
-            for k in range(n):
-                x = call(layers.layer, k, x) if n == 3 else call(several, 3, x)
-            return x
-
-        with dy.ComputationGraph(autobatching=autobatching):
-            xs = [dy.inputVector(np.cos(np.arange(N) * i), device=places[0]) for i in (1, 2)]
-            for _ in range(3):
-                xs = [call(several, 2, x) for x in xs]
-            inner = dy.tanh(xs[0])
-            loss = dy.to_device(dy.esum([dy.squared_norm(x) for x in xs]) + dy.sum_elems(inner), "CPU")
-            loss.backward()
-            found.append([loss.npvalue(), inner.npvalue(), *layers.gradients()])
-    same(found[0][:2], found[1][:2])
-    close(found[0][2:], found[1][2:])
-
-
-def test_a_parameter_that_changes(places: tuple[str, str]) -> None:
-    layers = Layers(places)
-    with dy.ComputationGraph(autobatching=0):
-        loss = layers.loss(dy.checkpoint)
-        loss.backward()
-        gradients = layers.gradients()
-        layers.W[1].set_value(np.eye(N))
-        with pytest.raises(RuntimeError, match="changed"):
-            loss.backward()
-        assert not any(np.any(x) for x in layers.gradients())
-    assert any(np.any(x) for x in gradients)
-
-
-@pytest.mark.usefixtures("poisoned")
-@pytest.mark.parametrize("autobatching", [0, 1])
-def test_cells_of_recurrent_networks(autobatching: int) -> None:
-    """Steps of LSTM cells, which run as one without checkpoints."""
-    set_default_device(1)
-    got = []
-    for every in (None, 3):
-        dy.reset_random_seed(3)
-        collection = dy.ParameterCollection()
-        builder = dy.LSTMBuilder(1, N, N, collection, **({"checkpoint": every} if every else {}))
-        with dy.ComputationGraph(autobatching=autobatching):
-            xs = [[dy.inputVector(np.sin(np.arange(N) + i * j)) for i in range(8)] for j in range(3)]
-            loss = dy.esum([dy.squared_norm(y) for x in xs for y in builder.transduce(x)])
-            loss.backward()
-            got.append([loss.npvalue(), *(p.grad_as_array() for p in collection.parameters_list())])
-    all_close(got[0][:1], got[1][:1], rtol=1e-6)
-    all_close(got[0][1:], got[1][1:], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.usefixtures("poisoned")
@@ -390,30 +311,3 @@ def test_within_a_limit_of_a_graph(places: tuple[str, str]) -> None:
     np.testing.assert_array_equal(got[0], expected[0])
     for x, y in zip(got[1:], expected[1:]):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5 * float(np.abs(y).max()))
-
-
-def in_a_third(environment: MutableMapping[str, str]) -> int:
-    """Train in a third of the memory of GPU:0 that is held without a limit, twice: how many values are dropped."""
-    places = ("CPU", "GPU:0")
-    expected, taken = wide(places, 128)
-    dy.renew_cg()
-    free, total = memory_info(0)
-    environment["EMU_MEMORY"] = str(total - free + taken["held"] // 3)
-    engine.stats("execute.rematerialize", reset=True)
-    for _ in range(2):
-        got, less = wide(places, 128)
-        assert less["held"] <= taken["held"] // 3
-        np.testing.assert_array_equal(got[0], expected[0])
-        for x, y in zip(got[1:], expected[1:]):
-            np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5 * float(np.abs(y).max()))
-    return engine.stats("execute.rematerialize")["nodes"]
-
-
-def test_the_memory_of_a_device_is_a_limit() -> None:
-    """Without any option, a graph that would take more drops values; in a process whose graphs hold nothing yet."""
-    if "DYNET_CY_GPU_EMULATED" not in os.environ:
-        pytest.skip("only the emulated device has as much memory as it is told")
-    code = f"import os; from {Path(__file__).stem} import in_a_third; print(in_a_third(os.environ))"
-    done = run_python(Path(__file__).parent, code, DYNET_CY_DROP_SMALL="")
-    assert not done.returncode, done.stderr
-    assert int(done.stdout) > 0

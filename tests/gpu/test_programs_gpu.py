@@ -114,18 +114,6 @@ def test_forward_only_and_training_in_turns(program: Program) -> None:
             np.testing.assert_allclose(begin(program, "GPU:0", 1, **options)[1].npvalue(), desired, rtol=1e-4)
 
 
-def test_a_view_outlives_its_argument_in_a_forward_only_graph() -> None:
-    """The argument is dropped, and other values take its memory."""
-    set_default_device(1)
-    dy.renew_cg(forward_only=True)
-    net = Net("GPU:0")
-    view = dy.reshape(dy.tanh(net.w * net.tensor(H, 4)), (4 * H,))
-    before = view.npvalue()
-    others = [asked(dy.exp(net.tensor(H, 4))) for _ in range(3)]
-    np.testing.assert_array_equal(view.npvalue(), before)
-    del others
-
-
 # In the last two, copies are made again while additions to gradients are pending, or right before backward reads them.
 @pytest.mark.parametrize("fused", [False, True], ids=["apart", "fused"])
 @pytest.mark.parametrize("seed", [*range(20), 1581, 2310])
@@ -167,16 +155,6 @@ def test_backward_begins_within_a_cell() -> None:
         found.append(
             [x.gradient() for step in steps[3:6] for x in step[:2]] + [p.grad_as_array() for p in net.cells[0]]
         )
-    assert_close(*found)
-
-
-def test_gradients_of_views_and_their_arguments() -> None:
-    """After a backward that stored none of them."""
-    found = []
-    for device in ("GPU:0", "CPU"):
-        _, loss, seen = begin(small.views_that_are_held, device, 1)
-        loss.backward()
-        found.append([x.npvalue() for x in seen] + [x.gradient() for x in seen])
     assert_close(*found)
 
 

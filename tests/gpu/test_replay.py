@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +15,7 @@ import numpy as np
 import pytest
 from arrays import all_close, all_equal
 from test_devices import devices as devices
-from test_devices import needs
-from training import SPREAD, TRAINERS, Network
+from training import TRAINERS, Network
 
 import dynet_cy as dy
 from dynet_cy import profiling
@@ -148,6 +146,17 @@ def updates(trainer: str = "SimpleSGD", strategy: int = 1, sizes=(3,) * 6, dropo
     return found
 
 
+def compared(run, **counts: int) -> list:
+    """What a function finds: the same bits without replays, and the numbers of the CPU, which replays nothing."""
+    with Counted() as counted:
+        found = alone(run)
+    assert {key: counted[key] for key in counts} == counts
+    assert counted["replays"] > 0
+    all_equal(found, without(run))
+    assert_close(found, on_the_cpu(run))
+    return found
+
+
 # ---- the same numbers ------------------------------------------------------------
 
 
@@ -181,14 +190,12 @@ def test_what_is_counted() -> None:
 
 
 def test_examples_differ() -> None:
-    """Each step uses its own inputs, rows and labels: compared with the CPU, which replays nothing."""
-    found = updates()
-    assert len({x.tobytes() for x in found[::9]}) == 6
-    assert_close(found, on_the_cpu(updates))
+    """Each step uses its own inputs, rows and labels."""
+    assert len({x.tobytes() for x in compared(updates)[::9]}) == 6
 
 
 def test_dropout() -> None:
-    """Masks differ between replayed steps, and equal those of the CPU."""
+    """Masks differ between replayed steps."""
 
     def masks() -> list:
         found = []
@@ -200,18 +207,8 @@ def test_dropout() -> None:
             found.append(dy.concatenate(kept).npvalue())
         return found
 
-    with Counted() as counted:
-        found = alone(masks)
-    assert counted["replays"] > 0
-    assert len({x.tobytes() for x in found}) == 12
-    assert_close(found, on_the_cpu(masks))
-    all_equal(found, without(masks))
-
-    with Counted() as counted:
-        found = alone(lambda: updates(dropout=0.4))
-    assert counted["replays"] == 10
-    all_equal(found, without(lambda: updates(dropout=0.4)))
-    assert_close(found, on_the_cpu(lambda: updates(dropout=0.4)))
+    assert len({x.tobytes() for x in compared(masks)}) == 12
+    compared(lambda: updates(dropout=0.4), replays=10)
 
 
 def test_parameters_that_are_changed_between_steps(tmp_path: Path) -> None:
@@ -231,41 +228,7 @@ def test_parameters_that_are_changed_between_steps(tmp_path: Path) -> None:
             network.table.init_from_array(network.numbers(9, 6) * 2)
             network.b.clip_inplace(-0.1, 0.1)
 
-    def run() -> list:
-        return updates(sizes=(3,) * 9, between=between)
-
-    with Counted() as counted:
-        found = alone(run)
-    assert counted["replays"] == 16
-    all_equal(found, without(run))
-    assert_close(found, on_the_cpu(run))
-
-
-def test_revert_and_inputs_set_anew() -> None:
-    def run() -> list:
-        network = Words()
-        found = []
-        dy.renew_cg()
-        x = dy.inputVector(np.ones(6))
-        y = network.W * x + network.b
-        found.append(y.npvalue())
-        for step in range(5):
-            dy.cg_checkpoint()
-            h = dy.tanh(y * 2.0) + dy.inputVector(np.full(40, float(step)))
-            loss = dy.pickneglogsoftmax(network.V * h, step % 4)
-            found += network.step(loss)
-            dy.cg_revert()
-            if step > 2:
-                x.set(np.full(6, 0.1 * step))
-                found.append(y.npvalue())
-            network.W.set_value(network.numbers(40, 6) * step)
-        return found
-
-    with Counted() as counted:
-        found = alone(run)
-    assert counted["replays"] > 0
-    all_equal(found, without(run))
-    assert_close(found, on_the_cpu(run))
+    compared(lambda: updates(sizes=(3,) * 9, between=between), replays=16)
 
 
 def test_weight_decay_and_learning_rates() -> None:
@@ -284,9 +247,7 @@ def test_weight_decay_and_learning_rates() -> None:
         return found + network.values()
 
     for decay in (0.0, 0.1):
-        found = run(decay)
-        all_equal(found, without(lambda decay=decay: run(decay)))
-        assert_close(found, on_the_cpu(lambda decay=decay: run(decay)))
+        compared(lambda decay=decay: run(decay))
 
 
 def test_parameters_made_anew() -> None:
@@ -299,19 +260,14 @@ def test_parameters_made_anew() -> None:
             gc.collect()
         return found
 
-    all_equal(alone(run), without(run))
+    compared(run)
 
 
 # ---- what repeats ------------------------------------------------------------------
 
 
 def test_structures_that_alternate() -> None:
-    sizes = (2, 3, 5) * 5
-    with Counted() as counted:
-        found = updates(sizes=sizes)
-    assert counted["captures"] == 6
-    assert counted["replays"] == 2 * (15 - 3)
-    all_equal(found, without(lambda: updates(sizes=sizes)))
+    compared(lambda: updates(sizes=(2, 3, 5) * 5), captures=6, replays=2 * (15 - 3))
 
 
 def scaled(factor: float) -> float:
@@ -356,23 +312,7 @@ def test_forward_only() -> None:
             found.append(network.loss(step).npvalue())
         return found
 
-    with Counted() as counted:
-        found = alone(run)
-    assert (counted["captures"], counted["replays"]) == (1, 5)
-    all_equal(found, without(run))
-    assert_close(found, on_the_cpu(run))
-
-
-def test_immediate() -> None:
-    def run() -> list:
-        network = Words()
-        found = []
-        for step in range(4):
-            dy.renew_cg(immediate_compute=True)
-            found += network.step(network.loss(step))
-        return found
-
-    all_equal(alone(run), without(run))
+    compared(run, captures=1, replays=5)
 
 
 def test_profiles_time_every_launch(capfd) -> None:
@@ -527,60 +467,6 @@ def test_closed_graphs_free_theirs() -> None:
         assert alive() == before
 
 
-def test_threads() -> None:
-    """Each thread has its own graph, and so its own CUDA graphs."""
-    network = Words()
-    desired = without(lambda: losses(network, (3,) * 12))
-    found: dict[int, list] = {}
-
-    def work(k: int) -> None:
-        set_default_device(1)
-        with dy.ComputationGraph():
-            found[k] = losses(network, (3,) * 12)
-
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
-    with Counted() as counted:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert counted["captures"] == 3
-    assert counted["replays"] == 3 * 11
-    for k in range(3):
-        all_equal(found[k], desired)
-
-
-@pytest.mark.parametrize("places", SPREAD, ids="-".join)
-def test_several_devices(devices, places) -> None:
-    """Each device replays its part of a graph."""
-    needs(devices, places)
-
-    def run() -> list:
-        network = Network(places)
-        trainer = dy.MomentumSGDTrainer(network.model)
-        found = []
-        for k in range(5):
-            dy.renew_cg()
-            examples = [([1 + k, 2, 3], 0), ([4], k % 4), ([2, 2, 5, 6 - k], 2)]
-            loss = network.batch_loss(examples)
-            found.append(loss.npvalue())
-            loss.backward()
-            found += [p.grad_as_array() for p in network.parameters()]
-            trainer.update()
-        return found + network.state()
-
-    numbers = {int(name[4:]) for name in places if name != "CPU"}
-    counted = [Counted(number) for number in sorted(numbers)]
-    for c in counted:
-        c.__enter__()
-    found = alone(run)
-    for c in counted:
-        c.__exit__()
-    assert any(c["captures"] for c in counted)
-    assert any(c["replays"] for c in counted)
-    all_equal(found, without(run))
-
-
 # ---- errors ------------------------------------------------------------------------
 
 
@@ -601,11 +487,7 @@ def test_values_that_are_not_finite() -> None:
                 found += network.step(loss)
         return found
 
-    with Counted() as counted:
-        found = alone(run)
-    assert counted["captures"] == 2
-    assert counted["replays"] == 7 + 6
-    all_equal(found, without(run))
+    compared(run, captures=2, replays=7 + 6)
 
 
 PROGRAM = """

@@ -14,7 +14,6 @@ import dynet_cy as dy
 from dynet_cy import nn, profiling
 
 D, HEADS = 8, 2
-SIZE = D // HEADS
 
 
 def softmax(x):
@@ -22,37 +21,43 @@ def softmax(x):
     return e / e.sum(0)
 
 
-def turned(x, first=0):
+def turned(x, rates):
     """Rotary positions: pairs (i, i + half) as complex numbers, times e^(i angle)."""
     half = len(x) // 2
-    angles = np.outer(10000.0 ** (-np.arange(half) / half), first + np.arange(x.shape[1]))
-    numbers = (x[:half] + 1j * x[half:]) * np.exp(1j * angles)
+    numbers = (x[:half] + 1j * x[half:]) * np.exp(1j * np.outer(rates, np.arange(x.shape[1])))
     return np.concatenate([numbers.real, numbers.imag])
 
 
-def attention(p, x, memory=None, causal=False, positions=None, mask=None, farthest=2, name=""):
+def attention(p, x, memory=None, causal=False, mask=None, added=None, name="", heads=HEADS, **options):
+    """The formula, head by head; `added` to the scores."""
     memory = x if memory is None else memory
+    kv, size = options.get("kv_heads", heads), options.get("head_dim", D // heads)
     q, k, v = (
         p[f"{name}W{c}"] @ y + p.get(f"{name}b{c}", np.zeros(1))[:, None] for c, y in zip("qkv", (x, memory, memory))
     )
-    n, m = memory.shape[1], x.shape[1]
-    allowed = np.ones((n, m), bool) if mask is None else np.broadcast_to(mask, (n, m))
+    (n, m), base, half = (memory.shape[1], x.shape[1]), options.get("base", 10000.0), size // 2
+    rates = np.array(base) if isinstance(base, tuple) else base ** (-np.arange(half) / max(half, 1))
+    away = np.arange(n)[:, None] - np.arange(m)
+    allowed = np.broadcast_to(True if mask is None else mask, (n, m)) & (np.abs(away) <= options.get("window", n + m))
     if causal:
-        allowed = allowed & (np.arange(n)[:, None] <= np.arange(m))
+        allowed = allowed & (away <= 0)
     found = []
-    for h in range(HEADS):
-        rows = slice(h * SIZE, (h + 1) * SIZE)
-        qh, kh = (turned(q[rows]), turned(k[rows])) if positions == "rotary" else (q[rows], k[rows])
-        scores = kh.T @ qh / np.sqrt(SIZE)
-        if positions == "relative":
-            away = np.clip(np.arange(n)[:, None] - np.arange(m), -farthest, farthest) + farthest
-            scores = scores + p[f"{name}distances"][away, h]
-        found.append(v[rows] @ softmax(np.where(allowed, scores, -np.inf)))
+    for h in range(heads):
+        rows, shared = (slice(i * size, (i + 1) * size) for i in (h, h // (heads // kv)))
+        qh, kh = q[rows], k[shared]
+        if options.get("positions") == "rotary":
+            qh, kh = turned(qh, rates), turned(kh, rates)
+        scores = kh.T @ qh * options.get("scale", size**-0.5)
+        if options.get("positions") == "relative":
+            scores = scores + p[f"{name}distances"][np.clip(away, -2, 2) + 2, h]
+        if added is not None:
+            scores = scores + added[:, :, h]
+        found.append(v[shared] @ softmax(np.where(allowed, scores, -np.inf)))
     return p[f"{name}Wo"] @ np.concatenate(found) + p.get(f"{name}bo", np.zeros(1))[:, None]
 
 
-def made(positions=None, bias=True, seed=0):
-    return randomized(nn.MultiHeadAttention(D, HEADS, dy.ParameterCollection(), 0.0, bias, positions, 2), seed)
+def made(positions=None, seed=0):
+    return randomized(nn.MultiHeadAttention(D, HEADS, dy.ParameterCollection(), 0.0, True, positions, 2), seed)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -61,7 +66,7 @@ def test_self_attention(positions: str | None, causal: bool) -> None:
     layer = made(positions)
     check_layer(
         layer,
-        lambda p, x: attention(p, x, None, causal, positions),
+        lambda p, x: attention(p, x, None, causal, positions=positions),
         sentences(D, (5, 1, 3)),
         lambda x: layer(x, causal=causal),
     )
@@ -70,19 +75,8 @@ def test_self_attention(positions: str | None, causal: bool) -> None:
 @pytest.mark.parametrize("bias", [False, True])
 def test_cross_attention(bias: bool) -> None:
     pairs = [(x, m) for (x,), (m,) in zip(sentences(D, (3, 1, 4)), sentences(D, (2, 4, 1), seed=2))]
-    check_layer(made(None, bias), attention, pairs)
-
-
-def test_one_head_and_vectors() -> None:
-    layer = randomized(nn.MultiHeadAttention(D, 1, dy.ParameterCollection()))
-    x, memory = sentences(D, (1, 3))
-    want = arrays(layer)["Wv"] @ memory[0] + arrays(layer)["bv"][:, None]
-    q = arrays(layer)["Wq"] @ x[0] + arrays(layer)["bq"][:, None]
-    k = arrays(layer)["Wk"] @ memory[0] + arrays(layer)["bk"][:, None]
-    want = arrays(layer)["Wo"] @ (want @ softmax(k.T @ q / np.sqrt(D))) + arrays(layer)["bo"][:, None]
-    found = layer(dy.inputVector(x[0][:, 0]), dy.inputTensor(memory[0]))
-    assert found.dim() == ((D,), 1)
-    np.testing.assert_allclose(found.npvalue(), want[:, 0], rtol=1e-5, atol=1e-5)
+    layer = nn.MultiHeadAttention(D, HEADS, dy.ParameterCollection(), 0.0, bias, window=1)  # of self-attention only
+    check_layer(randomized(layer), attention, pairs)
 
 
 def test_masks() -> None:
@@ -164,14 +158,6 @@ def test_one_memory_for_a_batch() -> None:
         layer(dy.inputTensor(queries, batched=True), dy.zeros((D, 4), 3))
 
 
-def test_dropout_of_weights() -> None:
-    layer = nn.MultiHeadAttention(D, HEADS, dy.ParameterCollection(), dropout=0.5)
-    x = dy.inputTensor(sentences(D, (4,))[0][0])
-    assert not np.array_equal(layer(x).npvalue(), layer(x).npvalue())
-    layer.eval()
-    np.testing.assert_array_equal(layer(x).npvalue(), layer(x).npvalue())
-
-
 def test_errors() -> None:
     model = dy.ParameterCollection()
     for arguments, message in [
@@ -242,6 +228,7 @@ def test_sinusoids() -> None:
 # ---- pointers and pairs
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_pointer() -> None:
     def reference(p, memory, query):
         return (p["v"] @ np.tanh(p["W"] @ memory + p["U"] @ query[:, None] + p["b"][:, None]))[0]
@@ -258,6 +245,7 @@ def test_pointer() -> None:
         layer(memory, dy.zeros((4, 2)))
 
 
+@pytest.mark.usefixtures("on_each_device")
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("classes", [1, 3])
 def test_biaffine(classes: int, bias: bool) -> None:
@@ -285,36 +273,6 @@ GROUPED = [
 ]
 
 
-def grouped(p, x, options, bias=None, causal=False, heads=4):
-    """The formula, head by head."""
-    kv, size = options.get("kv_heads", heads), options.get("head_dim", D // heads)
-    q, k, v = (p[f"W{c}"] @ x + p.get(f"b{c}", np.zeros(1))[:, None] for c in "qkv")
-    n, base, found = x.shape[1], options.get("base", 10000.0), []
-    half = size // 2
-    each = np.array(base) if isinstance(base, tuple) else base ** (-np.arange(half) / max(half, 1))
-    away = np.arange(n)[:, None] - np.arange(n)
-    allowed = np.abs(away) <= options.get("window", n)
-    if causal:
-        allowed &= away <= 0
-
-    def turn(y):
-        numbers = (y[:half] + 1j * y[half:]) * np.exp(1j * np.outer(each, np.arange(n)))
-        return np.concatenate([numbers.real, numbers.imag])
-
-    for h in range(heads):
-        rows, shared = (slice(i * size, (i + 1) * size) for i in (h, h // (heads // kv)))
-        qh, kh = q[rows], k[shared]
-        if options.get("positions") == "rotary":
-            qh, kh = turn(qh), turn(kh)
-        scores = kh.T @ qh * options.get("scale", size**-0.5)
-        if options.get("positions") == "relative":
-            scores = scores + p["distances"][np.clip(away, -2, 2) + 2, h]
-        if bias is not None:
-            scores = scores + bias[:, :, h]
-        found.append(v[shared] @ softmax(np.where(allowed, scores, -np.inf)))
-    return p["Wo"] @ np.concatenate(found) + p.get("bo", np.zeros(1))[:, None]
-
-
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("options", GROUPED)
 def test_options_of_heads(options: dict, causal: bool, tmp_path) -> None:
@@ -322,9 +280,9 @@ def test_options_of_heads(options: dict, causal: bool, tmp_path) -> None:
     bias = np.random.default_rng(3).normal(size=(5, 5, 4))
     for (x,) in sentences(D, (5, 2, 1)):
         for given in (None, bias[: x.shape[1], : x.shape[1]]):
-            want = grouped(arrays(layer), x, options, given, causal)
-            added = None if given is None else dy.inputTensor(given)
-            found = layer(dy.inputTensor(x), causal=causal, bias=added).npvalue()
+            want = attention(arrays(layer), x, None, causal, added=given, heads=4, **options)
+            bias_of_scores = None if given is None else dy.inputTensor(given)
+            found = layer(dy.inputTensor(x), causal=causal, bias=bias_of_scores).npvalue()
             np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
     ((x,),) = sentences(D, (5,))
     dy.renew_cg()
@@ -343,10 +301,11 @@ def test_options_of_heads(options: dict, causal: bool, tmp_path) -> None:
         assert past.keys.dim()[0][0] == options.get("kv_heads", 4) * options.get("head_dim", 2)
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_gradients_with_grouped_heads() -> None:
     options = {"kv_heads": 2, "head_dim": 4, "positions": "rotary", "base": 100.0, "window": 2}
     layer = randomized(nn.MultiHeadAttention(D, 4, dy.ParameterCollection(), **options))
-    check_layer(layer, lambda p, x: grouped(p, x, options), sentences(D, (4, 1, 3)))
+    check_layer(layer, lambda p, x: attention(p, x, heads=4, **options), sentences(D, (4, 1, 3)))
 
 
 def test_errors_of_options() -> None:

@@ -27,6 +27,7 @@ def made(name: str, seed: int = 0):
     return randomized(cls.from_spec(spec, dy.ParameterCollection()), seed)
 
 
+@pytest.mark.usefixtures("on_each_device")
 @pytest.mark.parametrize("name", ROWS)
 def test_values_and_gradients(name: str) -> None:
     row = ROWS[name]

@@ -69,6 +69,7 @@ def batch_norm(p, x, axis):
     return y * p["g"].reshape(places) + p["b"].reshape(places) + 0 * (p["mean"].sum() + p["var"].sum())
 
 
+@pytest.mark.usefixtures("on_each_device")
 @pytest.mark.parametrize(("shape", "batch", "axis"), SHAPES)
 def test_batch_norm_in_training(shape, batch, axis) -> None:
     layer = randomized(nn.BatchNorm(3, dy.ParameterCollection(), axis))
@@ -100,6 +101,7 @@ def test_batch_norm_in_evaluation(shape, batch, axis) -> None:
         check_minibatch(layer, [(x[..., 0],), (x[..., 1],)], 1e-5)
 
 
+@pytest.mark.usefixtures("on_each_device")
 @pytest.mark.parametrize("axis", [0, -1])
 def test_batch_norm_gradients(axis) -> None:
     layer = randomized(nn.BatchNorm(3, dy.ParameterCollection(), axis))

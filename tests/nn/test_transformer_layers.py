@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from layer_checks import arrays, check_layer, check_minibatch, parameters, randomized, sentences
 from layer_reference import layer_norm, linear
-from test_attention_layers import HEADS, D, attention, grouped
+from test_attention_layers import HEADS, D, attention
 
 import dynet_cy as dy
 from dynet_cy import nn
@@ -74,6 +74,7 @@ def test_decoder_layer(norm_first: bool) -> None:
     )
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_encoder_stack() -> None:
     layer = randomized(nn.TransformerEncoder(2, D, HEADS, HIDDEN, dy.ParameterCollection(), norm_first=True), 0, 0.4)
 
@@ -90,6 +91,7 @@ def test_encoder_stack() -> None:
     check_minibatch(layer, [examples[0], (-examples[0][0],)], 1e-5)
 
 
+@pytest.mark.usefixtures("on_each_device")
 def test_decoder_stack() -> None:
     layer = randomized(nn.TransformerDecoder(2, D, HEADS, HIDDEN, dy.ParameterCollection(), final_norm=True), 0, 0.4)
     x, memory = (x for (x,) in sentences(D, (4, 3)))
@@ -103,6 +105,7 @@ def test_decoder_stack() -> None:
     check_minibatch(layer, [(x, memory), (-x, memory + 1)], 2e-5)
 
 
+@pytest.mark.usefixtures("on_each_device")
 @pytest.mark.parametrize("positions", [None, "rotary", "relative"])
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
 def test_steps_are_the_whole(kind: str, positions: str | None) -> None:
@@ -156,16 +159,6 @@ def test_files_pickles_and_copies(tmp_path) -> None:
     for first, second in pairs:
         assert (first.spec, second.spec) == (encoder.spec, decoder.spec)
         np.testing.assert_array_equal(second.eval()(x, first.eval()(x)).npvalue(), want)
-
-
-def test_dropout_and_modes() -> None:
-    layer = nn.TransformerEncoder(2, D, HEADS, HIDDEN, dy.ParameterCollection(), dropout=0.3)
-    x = dy.inputTensor(sentences(D)[0][0])
-    assert not np.array_equal(layer(x).npvalue(), layer(x).npvalue())
-    layer.eval()
-    np.testing.assert_array_equal(layer(x).npvalue(), layer(x).npvalue())
-    layer.train().disable_dropout()
-    np.testing.assert_array_equal(layer(x).npvalue(), layer(x).npvalue())
 
 
 def test_errors() -> None:
@@ -275,7 +268,7 @@ def with_options(p, x, options, name=""):
         return linear(p, activation(linear(p, y, "linear1/")), "linear2/")
 
     def own(y):
-        return grouped({key[10:]: v for key, v in p.items() if key.startswith("attention/")}, y, options, causal=True)
+        return attention(p, y, None, True, name="attention/", heads=4, **options)
 
     for i, sublayer in enumerate((own, feed_forward)):
         at = f"norms/{i}/"

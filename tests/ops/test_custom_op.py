@@ -322,7 +322,7 @@ def test_threads_with_one_parameter(model, weights, rng) -> None:
     for t in threads:
         t.start()
     for t in threads:
-        t.join(60)
+        t.join(600)
     assert not any(t.is_alive() for t in threads)
     found = weights.grad_as_array().copy()
     model.zero_gradients()

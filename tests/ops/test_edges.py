@@ -234,13 +234,6 @@ def test_whole_floats_in_arrays(graph) -> None:
             dy.pick_batch(x, np.array(bad))
 
 
-def test_devices(graph) -> None:
-    x = dy.zeros(2)
-    assert dy.to_device(x, "CPU").value() == [0, 0]
-    with pytest.raises(RuntimeError, match="to_device: Invalid device name: GPU"):
-        dy.to_device(x, "GPU")
-
-
 def test_layer_norm_of_columns(graph) -> None:
     """Equal to a loop over the columns, bit for bit; with a matrix as gain, all elements are normalized together."""
     x, g, b = (
@@ -329,21 +322,6 @@ def test_functions_made_of_ops_name_themselves(graph, make, message: str) -> Non
     with pytest.raises((DimensionError, IndexError)) as raised:
         make(dy.zeros((2, 3)))
     assert str(raised.value).startswith(message)
-
-
-@pytest.mark.parametrize("d", [0, 1])
-def test_hinge_of_lines_with_true_classes_for_each_batch_element(d: int, graph) -> None:
-    """A list for all batch elements, and one for each."""
-    x = np.random.default_rng(d).normal(size=(3, 3, 2)).astype(np.float32)
-    for lists in ([[2, 0, 1]] * 2, [[2, 0, 1], [1, 1, 0]]):
-        given = lists[0] if lists[0] == lists[1] else lists
-        lines = x if d == 0 else x.transpose(1, 0, 2)
-        found = dy.hinge_dim(dy.inputTensor(x, batched=True), given, d, m=0.5).npvalue()
-        for b, classes in enumerate(lists):
-            for k, v in enumerate(classes):
-                line = lines[:, k, b]
-                loss = np.maximum(0.5 - line[v] + np.delete(line, v), 0).sum()
-                np.testing.assert_allclose(found[k, b], loss, rtol=1e-5)
 
 
 def test_a_copy_on_the_same_device(graph, strategy) -> None:

@@ -14,7 +14,6 @@ import dynet_cy as dy
 
 N = 1_000_000
 TERM = np.float32(0.1)
-SUM = N * float(TERM)
 LONG = np.full(N, TERM, np.float32)
 
 
@@ -25,15 +24,6 @@ def test_sums_of_lists(function) -> None:
     x = dy.inputTensor(LONG[:3])
     expected = {dy.esum: n * float(TERM), dy.average: float(TERM), dy.logsumexp: math.log(n) + float(TERM)}[function]
     np.testing.assert_allclose(function([x] * n).npvalue(), expected, rtol=1e-5)
-
-
-def test_gradient_of_a_bias() -> None:
-    """That many columns share."""
-    dy.renew_cg()
-    p = dy.ParameterCollection().add_parameters(3, init=2.0)
-    w = dy.inputTensor(np.ones((3, 1), np.float32))
-    dy.sum_elems(dy.affine_transform([p, w, dy.inputTensor(LONG[None])]) * TERM).backward()
-    np.testing.assert_allclose(p.grad_as_array(), SUM, rtol=1e-5)
 
 
 def parameter(*shape: int, value: float = 0.5) -> dy.Parameters:

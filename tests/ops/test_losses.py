@@ -28,13 +28,6 @@ def test_labels_of_a_batch(name: str, labels, graph) -> None:
             getattr(dy, name)(dy.inputTensor(SCORES, batched=True), wrong)
 
 
-def test_one_label_for_a_batch(graph) -> None:
-    for f in (dy.pickneglogsoftmax, dy.hinge):
-        loss = f(dy.inputTensor(SCORES, batched=True), np.int64(1))
-        desired = [f(dy.inputVector(SCORES[:, b]), 1).value() for b in range(4)]
-        np.testing.assert_allclose(loss.value(), desired, rtol=1e-6)
-
-
 def test_labels_of_lines(graph) -> None:
     x = dy.inputTensor(np.arange(8).reshape(2, 2, 2), batched=True)
     nested = dy.hinge_dim(x, [[0, 1], [1, 0]])
@@ -57,13 +50,6 @@ def test_labels_of_binary_decisions(graph) -> None:
     assert loss(batch, dy.inputTensor([0, 1], batched=True)) == pytest.approx([no, no])
     with pytest.raises(ValueError, match=r"binary_log_loss: the labels have shape \(3,\)"):
         loss(batch, [0, 1, 0])
-
-
-def test_poisson_loss_of_batches(graph) -> None:
-    x = dy.inputTensor([1.0, 2.0], batched=True)
-    desired = [dy.poisson_loss(dy.scalarInput(v), n).value() for v, n in [(1, 2), (2, 3)]]
-    for counts in ([2, 3], (2, 3), np.array([2, 3])):
-        assert dy.poisson_loss(x, counts).value() == pytest.approx(desired)
 
 
 def test_losses_of_a_list(graph, strategy) -> None:

@@ -254,30 +254,6 @@ def test_calls_that_do_not_match(tmp_path: Path) -> None:
 
 
 @needs_mpi
-@pytest.mark.parametrize("hosts", [0, 2])
-def test_constants_that_differ(tmp_path: Path, hosts: int) -> None:
-    program = write(
-        tmp_path,
-        """
-m = dy.ParameterCollection()
-w = m.add_parameters(3, init=1)
-t = dy.parallel.wrap(dy.AdamTrainer(m))
-t.update()
-t._eps = 1e-6 if rank else 1e-7
-try:
-    t.update()
-except dy.parallel.ParallelError as error:
-    print("said", error)
-""",
-    )
-    done = run(program, hosts=hosts)
-    assert done.returncode == 0, done.stderr
-    assert (
-        done.stdout.count("said AdamTrainer: the constant eps is 1e-07 on rank 0 and 1e-06 on rank 1; all ranks") == 2
-    )
-
-
-@needs_mpi
 def test_the_launcher(tmp_path: Path) -> None:
     program = write(tmp_path, "print('this is', rank, dy.parallel.size(), sys.argv[1:], dy.parallel.mode())")
     command = [sys.executable, "-m", "dynet_cy.launch", "-n", "2", "--backend", "mpi", str(program), "-n", "a b"]

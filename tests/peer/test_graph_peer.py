@@ -70,33 +70,6 @@ def values_of_many(dy: Library) -> dict[str, Any]:
 
 
 @alike
-def gradients_of_expressions(dy: Library) -> dict[str, Any]:
-    dy.renew_cg()
-    x = dy.inputTensor(np.arange(6.0).reshape(2, 3))
-    y = dy.tanh(x * 0.3)
-    loss = dy.sum_elems(y)
-    loss.forward()
-    loss.backward(full=True)
-    return {"x": x.gradient(), "y": y.gradient(), "loss": loss.gradient()}
-
-
-@alike
-def backward_of_a_batch(dy: Library) -> dict[str, Any]:
-    collection = dy.ParameterCollection()
-    p = collection.add_parameters((3,), init=np.array([0.5, -1, 2]))
-    dy.renew_cg()
-    x = dy.inputTensor(np.arange(6.0).reshape(3, 2), batched=True)
-    each = dy.dot_product(p, x)
-    loss = dy.sum_batches(each)
-    seen = {"each": each.value(), "loss": loss.value()}
-    loss.backward()
-    seen["gradient"] = p.grad_as_array()
-    loss.backward()
-    seen["twice"] = p.grad_as_array()
-    return seen
-
-
-@alike
 def checkpoints(dy: Library) -> dict[str, Any]:
     dy.renew_cg()
     x = numbers(dy, (3,))
@@ -140,47 +113,6 @@ def options_of_renew_cg(dy: Library) -> dict[str, Any]:
         seen[str(options)] = (numbers(dy, (3,)) * 2).value()
     dy.renew_cg()
     return seen
-
-
-@alike
-def inputs_that_are_set_again(dy: Library) -> dict[str, Any]:
-    dy.renew_cg()
-    seen = {}
-    for name, x, new in (
-        ("scalarInput", dy.scalarInput(1), 5),
-        ("inputVector", dy.inputVector([1, 2]), [3, 4]),
-        ("vecInput", dy.vecInput(2), [3, 4]),
-    ):
-        seen[name] = [x.dim(), x.value()]
-        x.set(new)
-        seen[f"{name} set"] = x.value(recalculate=True)
-    return seen
-
-
-@alike
-def one_hot_vectors(dy: Library) -> dict[str, Any]:
-    dy.renew_cg()
-    one, many = dy.one_hot(4, 2), dy.one_hot(4, [0, 3, 1])
-    return {"one": [one.dim(), one.value()], "batch": [many.dim(), many.npvalue()]}
-
-
-@alike
-def arithmetic_without_numpy(dy: Library) -> dict[str, Any]:
-    dy.renew_cg()
-    x = numbers(dy, (3,)) + 1
-    seen = {"x": x.value(), "plus": (x + 1).value(), "minus": (x - 1).value(), "times": (x * 3).value()}
-    seen.update({"half": (x / 2).value(), "negative": (-x).value(), "both": (x + x - x).value()})
-    seen["plus bool"] = (x + True).value()
-    return seen
-
-
-@alike
-def elements(dy: Library) -> dict[str, Any]:
-    dy.renew_cg()
-    x, m = numbers(dy, (4,)), numbers(dy, (4, 3))
-    es = {"x[1]": x[1], "x[-1]": x[-1], "x[1:3]": x[1:3], "x[:2]": x[:2], "x[2:]": x[2:], "x[::2]": x[::2]}
-    es |= {"m[1]": m[1], "m[-2]": m[-2], "m[1:3]": m[1:3], "m[1:3,0:2]": m[1:3, 0:2], "m[:,1:2]": m[:, 1:2]}
-    return {k: [e.dim(), e.npvalue()] for k, e in es.items()}
 
 
 @alike

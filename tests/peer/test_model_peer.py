@@ -137,15 +137,6 @@ def gradients(dy: Library) -> dict[str, Any]:
 
 
 @alike
-def sums_over_backward_calls(dy: Library) -> dict[str, Any]:
-    model, w, e = trained(dy, USES["product"])
-    dy.renew_cg()
-    loss = USES["product"](dy, w, e)
-    loss.backward()
-    return {"w": w.grad_as_array(), "e": e.grad_as_array(), "count": model.parameter_count()}
-
-
-@alike
 def parameters_that_are_not_updated(dy: Library) -> dict[str, Any]:
     model, w, e = trained(dy, USES["product"])
     seen = {"length": len(model.parameters_list())}

@@ -54,18 +54,6 @@ def test_parameters(kind):
     assert layouts[0] == layouts[1]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_model_files_load_both_ways(kind, tmp_path):
-    path = str(tmp_path / "model")
-    for writer, reader in ((dynet, dynet_cy), (dynet_cy, dynet)):
-        _, model = make(writer, kind, 2, seed=1)
-        model.save(path)
-        _, other = make(reader, kind, 2, seed=2)
-        other.populate(path)
-        for p, q in zip(model.parameters_list(), other.parameters_list()):
-            np.testing.assert_allclose(q.as_array(), p.as_array(), rtol=1e-6)
-
-
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if hasattr(dynet_cy, KINDS[kind][0])])
 def test_public_names(kind):
     name = KINDS[kind][0]

@@ -248,28 +248,6 @@ def test_derived_builders():
         pickle.dumps(state)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_steps_of_any_kind_agree(kind):
-    """Steps with and without broadcasting agree, and options that are set later take effect."""
-    builder, xs, _ = start(kind)
-    plain = builder.initial_state().add_inputs(xs)
-    wide = dy.concatenate_to_batch([xs[1]] * 3)
-    mixed = builder.initial_state().add_input(xs[0]).add_input(wide).add_input(xs[2])
-    for b in range(3):
-        np.testing.assert_allclose(
-            dy.pick_batch_elem(mixed.output(), b).npvalue(), plain[2].output().npvalue(), rtol=1e-5, atol=1e-6
-        )
-    outputs = builder.initial_state().transduce([xs[0], wide, xs[2]])
-    np.testing.assert_allclose(outputs[2].npvalue(), mixed.output().npvalue(), rtol=1e-5, atol=1e-6)
-    if kind != "fast":  # it drops nothing
-        builder.set_dropout(1.0)
-        dropped = plain[1].add_input(xs[2])
-        assert not np.allclose(dropped.output().npvalue(), plain[2].output().npvalue())
-        builder.disable_dropout()
-        again = plain[1].add_input(xs[2])
-        np.testing.assert_array_equal(again.output().npvalue(), plain[2].output().npvalue())
-
-
 def python_calls(function):
     """The names of the Python functions that run during a call."""
     names = []

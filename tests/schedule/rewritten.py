@@ -6,61 +6,59 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
-from sum_programs import ORDERS, Program, Value, recurrent
+from sum_programs import ORDERS, Program, Value, program_of, recurrent
 
 import dynet_cy as dy
 from dynet_cy.core import engine
 
 M = 40  # the scheduler leaves vectors shorter than 32 alone
 
-Form = Callable[[Program, list[Value]], Value]
+Form = Callable[[list[Value]], Value]
 
 
-def act(q: Program, kind: str, x: Value) -> Value:
-    return getattr(q, kind)(x) if kind else x
+def act(kind: str, x: Value) -> Value:
+    return getattr(dy, kind)(x) if kind else x
 
 
-def product(q: Program, f: str, a: Value, g: str, b: Value) -> Value:
-    return q.cmult(act(q, f, a), act(q, g, b))
+def product(f: str, a: Value, g: str, b: Value) -> Value:
+    return dy.cmult(act(f, a), act(g, b))
 
 
-def lstm(q: Program, x: list[Value]) -> Value:
-    return q.plus(product(q, "logistic", x[0], "", x[1]), product(q, "logistic", x[2], "tanh", x[3]))
+def lstm(x: list[Value]) -> Value:
+    return product("logistic", x[0], "", x[1]) + product("logistic", x[2], "tanh", x[3])
 
 
-def tree(q: Program, x: list[Value]) -> Value:
-    c = product(q, "logistic", x[0], "tanh", x[1])
-    c = q.plus(c, product(q, "logistic", x[2], "", x[3]))
-    return q.plus(c, product(q, "", x[4], "logistic", x[5]))
+def tree(x: list[Value]) -> Value:
+    c = product("logistic", x[0], "tanh", x[1]) + product("logistic", x[2], "", x[3])
+    return c + product("", x[4], "logistic", x[5])
 
 
-def to_the_right(q: Program, x: list[Value]) -> Value:
-    s = q.plus(product(q, "logistic", x[0], "", x[1]), x[2])
-    return q.plus(product(q, "rectify", x[3], "tanh", x[4]), s)
+def to_the_right(x: list[Value]) -> Value:
+    return product("rectify", x[3], "tanh", x[4]) + (product("logistic", x[0], "", x[1]) + x[2])
 
 
-def six_products(q: Program, x: list[Value]) -> Value:
+def six_products(x: list[Value]) -> Value:
     """More products than one op takes."""
-    s = product(q, "tanh", x[0], "", x[1])
+    s = product("tanh", x[0], "", x[1])
     for k in range(1, 6):
-        s = q.plus(s, product(q, "logistic", x[k], "", x[k - 1]))
+        s = s + product("logistic", x[k], "", x[k - 1])
     return s
 
 
-def squares(q: Program, x: list[Value]) -> Value:
+def squares(x: list[Value]) -> Value:
     """Both factors are one node: it is used twice, so it stays."""
-    t = q.tanh(x[0])
-    return q.plus(q.cmult(t, t), q.cmult(x[1], x[1]))
+    t = dy.tanh(x[0])
+    return dy.cmult(t, t) + dy.cmult(x[1], x[1])
 
 
-def one_leaf(q: Program, x: list[Value]) -> Value:
+def one_leaf(x: list[Value]) -> Value:
     """One argument, used again and again: its gradient has many terms."""
-    return q.plus(q.plus(x[0], product(q, "logistic", x[0], "tanh", x[0])), product(q, "", x[0], "rectify", x[0]))
+    return x[0] + product("logistic", x[0], "tanh", x[0]) + product("", x[0], "rectify", x[0])
 
 
-def two_sums(q: Program, x: list[Value]) -> Value:
+def two_sums(x: list[Value]) -> Value:
     """A sum of two sums: they are not merged, because adding in another order would change the bits."""
-    return q.plus(lstm(q, x), q.plus(product(q, "tanh", x[4], "", x[5]), product(q, "logistic", x[5], "", x[4])))
+    return lstm(x) + (product("tanh", x[4], "", x[5]) + product("logistic", x[5], "", x[4]))
 
 
 # For each cell of a form: the number of sums that become one op, and of nodes that it absorbs.
@@ -75,16 +73,16 @@ FORMS: dict[str, tuple[Form, tuple[int, int]]] = {
 }
 
 
+@program_of
 def program(seed: int, form: Form, n: int = M, cells: int = 9, batch: int = 1) -> Program:
     """Cells of one form; arguments of later cells are results of earlier ones."""
     q = Program(seed)
     w = q.parameter(n, 4)
-    q.outputs = []
     for k in range(cells):
-        x = [q.times(w, q.input(4, batch=batch)) for _ in range(6)]
+        x = [w * q.input(4, batch=batch) for _ in range(6)]
         if k > 2:
             x[3] = q.outputs[k - 3]
-        q.outputs.append(form(q, x))
+        q.outputs.append(form(x))
     return q
 
 

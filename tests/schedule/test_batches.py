@@ -43,49 +43,6 @@ def model():
     return collection, w, u, b, table
 
 
-def test_parts_of_arguments_that_lie_anywhere(model) -> None:
-    """Picks of long vectors: some adjacent, some of the same argument, some of inputs and some of computed values."""
-    collection, w, _, b, table = model
-
-    def build():
-        rows = [dy.tanh(w * table[k] + b) for k in (3, 1, 4, 1, 5, 9, 2, 6)]
-        constant = dy.inputVector(np.linspace(-1, 1, 48))
-        rows[2:2] = [constant, constant]
-        parts = [dy.pick_range(x, 5 * k % 30, 5 * k % 30 + 17) for k, x in enumerate(rows)]
-        parts += [dy.pick_range(rows[0], k, k + 17) for k in range(5)]
-        twice = dy.concatenate([parts[0], parts[0], parts[3]])
-        joined = [dy.concatenate([x, y]) for x, y in zip(parts, reversed(parts))]
-        picked = [dy.pick(x, 3 * k % 34) * (k + 1) for k, x in enumerate(joined)]
-        picked += [dy.pick(b, k) for k in range(4)]
-        return dy.esum([dy.sum_elems(dy.cmult(x, x)) for x in [*joined, twice]] + picked)
-
-    check(build, collection)
-
-
-def test_batches_of_picks(model) -> None:
-    collection, w, _, _, table = model
-
-    def build():
-        xs = [w * dy.lookup_batch(table, [k, 7, 2 * k]) for k in range(6)]
-        ys = [dy.pick_batch(x, [k, 40, 3]) for k, x in enumerate(xs)]
-        ys += [dy.pick_batch(w * table[k], [k, k + 1, 40]) for k in range(6)]  # three indices, one argument
-        return dy.sum_batches(dy.esum([dy.cmult(y, y) for y in ys]))
-
-    check(build, collection)
-
-
-def test_rows_of_many_matrices(model) -> None:
-    collection, w, u, _, _ = model
-
-    def build():
-        matrices = [w * float(k + 1) for k in range(4)] + [dy.tanh(w)]
-        rows = [dy.select_rows(m, [k, 0, k]) for k, m in enumerate(matrices)] + [dy.select_rows(w, [1, 2, 3])]
-        columns = [dy.select_cols(r, [k, 39]) for k, r in enumerate(rows)] + [dy.select_cols(u * u, [2, 2])[:3]]
-        return dy.esum([dy.sum_elems(dy.cmult(c, c)) for c in columns])
-
-    check(build, collection)
-
-
 @pytest.mark.parametrize("steps", [1, 5, 300])
 def test_collected_gradients(model, steps: int) -> None:
     """More columns than fit in one collection, products of several kinds, and a weight that is used twice."""
@@ -116,22 +73,6 @@ def test_collected_gradients_are_the_sum(model, strategy: int, columns: int) -> 
     dy.esum(losses).backward()
     want = np.einsum("nic,njc->ij", outputs.astype(np.float64), inputs)
     np.testing.assert_allclose(w.grad_as_array(), want, rtol=1e-4, atol=1e-3)
-
-
-def test_two_backward_calls_add(model) -> None:
-    collection, w, _, _, table = model
-
-    def build():
-        loss = dy.sum_elems(dy.tanh(w * table[1])) + dy.sum_elems(dy.tanh(w * table[2]))
-        loss.backward()
-        return loss
-
-    once, grads = run(0, lambda: dy.sum_elems(dy.tanh(w * table[1])) + dy.sum_elems(dy.tanh(w * table[2])), collection)
-    for strategy in (0, 1, 2):
-        value, twice = run(strategy, build, collection)
-        assert value == pytest.approx(once, rel=1e-5)
-        for g, want in zip(twice, grads):
-            np.testing.assert_allclose(g, 2 * want, rtol=1e-4, atol=1e-5)
 
 
 def test_gradients_of_gates_that_reach_some_arguments_only() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from arrays import all_close
 from limits import MB, limited, without_limit  # noqa: F401
 
 import dynet_cy as dy
@@ -115,28 +114,6 @@ def test_examples_run_part_by_part(program: Program, part: float) -> None:
         assert divided
     if program is scores:  # only what is around the scores
         assert dy.cg().n_batches() < 2 * batches
-
-
-def test_values_can_be_asked_for() -> None:
-    """Of any part, before backward and after it, and gradients too."""
-
-    def asked() -> list[np.ndarray]:
-        dy.reset_random_seed(3)
-        dy.renew_cg()
-        W = dy.ParameterCollection().add_parameters((4000, 16))
-        made = [dy.softmax(W * dy.inputVector(np.sin(np.arange(16) + k))) for k in range(200)]
-        some = made[:200:50]
-        loss = dy.esum([dy.squared_norm(x) for x in made])
-        del made
-        loss.forward()
-        early = some[1].npvalue()
-        loss.backward()
-        return [early, *(x.npvalue() for x in some), *(x.gradient() for x in some), W.grad_as_array()]
-
-    expected = asked()
-    with limited(3):
-        found = asked()
-    all_close(found, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_random_numbers_are_those_of_the_whole() -> None:

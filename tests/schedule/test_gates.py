@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from rewritten import M, counting, counts, lstm, product, program, tree  # noqa: F401
-from sum_programs import Program
+from sum_programs import Program, program_of
 
 import dynet_cy as dy
 from dynet_cy.core import engine
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("counting")
 
 def test_one_op_for_a_cell() -> None:
     q = program(5, tree, cells=1)
-    q.outputs[0].e.forward()
+    q.outputs[0].forward()
     made = [n.op for n in nodes(dy.cg()) if n.computed and n.op not in ("input", "parameter", "matmul")]
     assert made == ["gates"]
 
@@ -25,44 +25,58 @@ def test_cells_that_follow_each_other_run_in_pieces() -> None:
     """One backward call computes the gradients of all arguments of a piece."""
     engine.stats("execute.walk.pieces", reset=True)
     q = program(5, lstm, cells=3)
-    q.loss(q.outputs).backward()
+    q.loss().backward()
     assert engine.stats("execute.walk.pieces")["batches"] >= 1
 
 
 def test_a_narrow_graph() -> None:
     """Nodes of a narrow graph run one by one."""
-    q = Program(11)
-    h = q.tanh(q.times(q.parameter(M, 4), q.input(4)))
-    for _ in range(12):
-        h = q.plus(h, product(q, "logistic", h, "tanh", h))
-    q.loss([h]).backward(full=True)
+
+    @program_of
+    def narrow() -> Program:
+        q = Program(11)
+        h = dy.tanh(q.parameter(M, 4) * q.input(4))
+        for _ in range(12):
+            h = h + product("logistic", h, "tanh", h)
+        q.outputs.append(h)
+        return q
+
+    q = narrow()
+    q.loss().backward(full=True)
     assert counts("gates")[0] == 12
     q.check_gradients()
     q.check()
+
+
+def gate_of(q: Program) -> dy.Expression:
+    return next(x for x in q.nodes.values() if "logistic" in repr(x))
 
 
 @pytest.mark.parametrize("asked", ["before", "later", "gradient only"])
 def test_an_activation_that_is_asked_for(asked: str) -> None:
     """Requested with the loss, it is computed as a target; requested later, it is computed then."""
     q = program(13, lstm, cells=4)
-    gate = next(x for x in q.nodes if "logistic" in repr(x.e))
-    loss = q.loss(q.outputs)
+    loss = q.loss()
     if asked == "before":
-        dy.forward([gate.e, loss])
+        dy.forward([gate_of(q), loss])
         assert counts("gates")[1] < 4 * 5
     loss.backward(full=True)
     if asked == "later":
-        np.testing.assert_allclose(gate.e.npvalue(), gate.v[..., 0], rtol=1e-5, atol=1e-6)
+        q.check()
     q.check_gradients()
 
 
 def test_a_part_that_is_used_later() -> None:
-    q = program(17, lstm, cells=4)
-    gate = next(x for x in q.nodes if "logistic" in repr(x.e))
-    q.outputs[0].e.forward()
+    @program_of
+    def used_later() -> Program:
+        q = program(17, lstm, cells=4)
+        q.outputs[0].forward()
+        q.outputs.append(dy.tanh(gate_of(q)))
+        return q
+
+    q = used_later()
     assert counts("gates")[1] >= 5  # other nodes may be computed early
-    late = q.tanh(gate)
-    q.loss([late, *q.outputs]).backward(full=True)
+    q.loss().backward(full=True)
     q.check_gradients()
     q.check()
 

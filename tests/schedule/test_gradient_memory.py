@@ -49,31 +49,6 @@ def test_batches_take_turns(weights: Weights, one_thread: None) -> None:
         assert 10 * took["gradients"] < took["values"]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_gradients_of_lists_lie_elsewhere_than_values(seed: int) -> None:
-    """A call over cells of several batches: their values may be adjacent where their gradients are apart."""
-
-    def gradients(autobatching: int) -> list[np.ndarray]:
-        rng = np.random.default_rng(seed)
-        model = dy.ParameterCollection()
-        builder = dy.BiRNNBuilder(2, 6, 72, model, dy.VanillaLSTMBuilder)
-        for p in model.parameters_list():
-            p.set_value(rng.uniform(-0.3, 0.3, p.shape()))
-        table = model.lookup_parameters_from_numpy(rng.uniform(-1, 1, (7, 6)))
-        dy.reset_random_seed(5)
-        dy.renew_cg(autobatching=autobatching)
-        x = [table[int(i)] for i in rng.integers(7, size=4 + seed % 3)]
-        builder.set_dropout(0.3)
-        states = [*builder.transduce(x), *builder.transduce(x[1:])]
-        builder.disable_dropout()
-        states += [s.output() for pair in builder.add_inputs(x[:2]) for s in pair]
-        dy.esum([dy.sum_elems(dy.square(h - 0.3)) for h in states]).backward()
-        return [p.grad_as_array() for p in [*model.parameters_list(), table]]
-
-    for a, b in zip(gradients(1), gradients(0)):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4 * np.abs(b).max())
-
-
 def test_what_an_expression_refers_to_is_kept(graph, strategy, weights: Weights) -> None:
     """Any expression can be asked for its gradient afterwards, also after an update."""
     rng = np.random.default_rng(4)
@@ -143,30 +118,6 @@ def test_a_part_of_a_sum(graph, weights: Weights) -> None:
     expected = 1 - y.npvalue() ** 2
     del y
     np.testing.assert_allclose(part.gradient(), expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize("held", [False, True])
-def test_nodes_of_several_batches_that_are_read_in_place(weights: Weights, held: bool) -> None:
-    """The results of two batches that lie side by side are the columns of one product: so do their gradients."""
-
-    def program() -> tuple[list[Any], Any]:
-        rows = [weights.table[i] for i in range(4)]
-        found = [dy.tanh(x) for x in rows] + [dy.logistic(x) for x in rows]
-        return found, dy.esum([dy.sum_elems(dy.tanh(weights.w * x)) for x in found])
-
-    with dy.ComputationGraph(autobatching=1):
-        found, loss = program()
-        loss.backward(full=True)
-        expected, of_nodes = weights.gradients(), [x.gradient() for x in found]
-    with dy.ComputationGraph(autobatching=1):
-        found, loss = program()
-        if not held:
-            del found
-        for _ in range(2):
-            loss.backward()
-            same(weights.gradients(), expected)
-        if held:
-            same([x.gradient() for x in found], of_nodes)
 
 
 @pytest.mark.parametrize("structure", range(12))
@@ -385,29 +336,6 @@ def test_handing_on_changes_no_bit(weights: Weights, autobatching: int, threads:
                 same(weights.gradients(), found[0])
         same(found[0], found[1])
         same(found[0], found[2])
-
-
-def test_a_gradient_that_is_held_stays(graph, strategy, weights: Weights) -> None:
-    """Handing on stops at a node to which an expression refers, and begins anew below it."""
-
-    def program() -> tuple[list[Any], Any]:
-        x = weights.b + weights.table[3]
-        held = [x]
-        y = x
-        for i in range(12):
-            y = dy.tanh(y) + weights.b
-            if i % 3 == 0:
-                held.append(y)
-        return held, dy.sum_elems(y)
-
-    held, loss = program()
-    loss.backward(full=True)
-    expected = [x.gradient() for x in held]
-    dy.renew_cg()
-    held, loss = program()
-    loss.backward()
-    weights.b.set_value(np.zeros(N))  # so nothing can be computed again
-    same([x.gradient() for x in held], expected)
 
 
 @pytest.mark.parametrize("autobatching", [0, 1])

@@ -142,25 +142,6 @@ def test_arguments_that_nodes_share_and_that_they_do_not(layers: Layers) -> None
     assert batches == 12
 
 
-def test_minibatches(layers: Layers) -> None:
-    def program():
-        xs = [dy.lookup_batch(layers.table, [k, 3, 2 * k]) for k in range(5)] + [layers.table[1]]
-        hidden = [asked(layers.layer(x)) for x in xs]
-        both = [asked(dy.affine_transform([hidden[-1], layers.u, x])) for x in hidden[:-1]]
-        return dy.sum_batches(dy.esum([dy.squared_norm(layers.v * x) for x in both]))
-
-    check(layers, program)
-
-
-def test_some_are_not_part_of_the_loss(layers: Layers) -> None:
-    def program():
-        hidden = [asked(layers.layer(layers.table[k])) for k in range(9)]
-        scores = [asked(layers.u * x) for x in hidden]
-        return dy.esum([dy.squared_norm(x) for x in scores[::3]])
-
-    check(layers, program)
-
-
 def test_frozen_parameters(layers: Layers) -> None:
     layers.w.set_updated(False)
     try:
@@ -236,20 +217,6 @@ def test_steps_of_one_pass_that_need_each_others_gradients(layers: Layers) -> No
     assert check(layers, lambda: sampled(layers, 5, 4, chained=True)) == (0, 0)
 
 
-def test_layers_of_one_pass_with_losses_of_their_own(layers: Layers) -> None:
-    """Products with the same matrix whose users may run backward after the first of them."""
-
-    def program():
-        states = [dy.tanh(layers.u * layers.table[k]) for k in range(4)]
-        first = [dy.affine_transform([layers.b, layers.w, x]) for x in states]
-        words = [layers.table[dy.argmax(x)] for x in first]
-        second = [dy.affine_transform([layers.b, layers.w, dy.tanh(layers.v * x)]) for x in words]
-        both = [dy.squared_norm(x) + dy.squared_norm(dy.tanh(y)) for x, y in zip(first, second)]
-        return asked(dy.esum(both))
-
-    check(layers, program)
-
-
 def test_one_pass_backward_again_and_within_a_limit(layers: Layers) -> None:
     dy.renew_cg(autobatching=1)
     loss = sampled(layers, 5, 4)
@@ -289,29 +256,6 @@ def test_backward_again_and_of_another_loss(layers: Layers) -> None:
     (first + second).backward()
     for got, a, b in zip(layers.gradients(), once, other):
         np.testing.assert_allclose(got, a + b, rtol=1e-4, atol=1e-5)
-
-
-def test_values_and_new_nodes_after_backward(layers: Layers) -> None:
-    dy.renew_cg()
-    hidden = [asked(layers.layer(layers.table[k])) for k in range(6)]
-    before = [x.npvalue() for x in hidden]
-    dy.esum([dy.squared_norm(x) for x in hidden]).backward()
-    assert [x.npvalue().tolist() for x in hidden] == [x.tolist() for x in before]
-    np.testing.assert_allclose((layers.u * hidden[0]).npvalue(), layers.u.as_array() @ before[0], rtol=1e-5, atol=1e-6)
-    layers.gradients()
-
-
-def test_gradients_of_expressions(layers: Layers) -> None:
-    """After a full backward, the gradients of all nodes can be read."""
-    found = []
-    for strategy in (0, 1):
-        dy.renew_cg(autobatching=strategy)
-        xs = [layers.table[k] for k in range(4)]
-        hidden = [asked(layers.layer(x)) for x in xs]
-        dy.esum([dy.squared_norm(asked(layers.u * x)) for x in hidden]).backward(full=True)
-        found.append([x.gradient() for x in [*xs, *hidden]])
-        layers.gradients()
-    all_close(found[1], found[0], rtol=1e-4, atol=1e-6)
 
 
 def test_the_profile_counts_the_calls(layers: Layers) -> None:

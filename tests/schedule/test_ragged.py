@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from arrays import all_close
@@ -38,19 +36,6 @@ def attention(m: Model, x):
         scores = m.v * dy.tanh(dy.colwise_add(keys, m.u * state))
         state = dy.tanh(x * dy.softmax(dy.transpose(scores)))
     return state
-
-
-def compare_with_plain(m: Model, make_loss: Callable[[], dy.Expression], tolerance: float) -> None:
-    """A loss and its gradients are those of the schedule that batches nothing."""
-    found = []
-    for strategy in (0, 1):
-        dy.renew_cg(autobatching=strategy)
-        loss = make_loss()
-        loss.backward()
-        found.append((loss.value(), m.gradients()))
-    (value, gradients), (got, got_gradients) = found
-    assert got == pytest.approx(value, rel=1e-5)
-    all_close(got_gradients, gradients, rtol=1e-4, atol=tolerance)
 
 
 # For each case: the name of the op that is counted, the number of batches in which its nodes run for all sentences,
@@ -224,42 +209,6 @@ def test_a_weight_that_is_no_parameter_does_not_wait_with_others(model: Model) -
         return ys + [x * numbers(n % 3 + 2) for n, x in enumerate(rows)]
 
     assert matmul_batches(build) == 2
-
-
-def test_arguments_that_occur_several_times(model: Model) -> None:
-    """Nodes of one batch share arguments, and some arguments need no gradient."""
-
-    def loss() -> dy.Expression:
-        xs = sentences(model)
-        row = numbers(5)
-        ys = [xs[0] * row, xs[0] * dy.tanh(row), xs[1] * dy.pick_range(row, 0, 2), numbers(6, 3) * numbers(3)]
-        ys += [dy.colwise_add(x, y) for x in (xs[0], xs[2], numbers(6, 4)) for y in ys]
-        return dy.esum([dy.squared_norm(y) for y in ys])
-
-    compare_with_plain(model, loss, 1e-4)
-
-
-def test_minibatches(model: Model) -> None:
-    """Matrices in minibatches of different sizes."""
-
-    def loss() -> dy.Expression:
-        xs = [numbers(6, n * b) for n, b in ((2, 3), (3, 1), (2, 2), (4, 3))]
-        xs = [dy.reshape(x, (6, n), batch_size=b) for x, (n, b) in zip(xs, ((2, 3), (3, 1), (2, 2), (4, 3)))]
-        ys = [dy.softmax(dy.transpose(dy.colwise_add(model.w * x, model.b))) * model.b for x in xs]
-        return dy.sum_batches(dy.esum([dy.sum_batches(dy.squared_norm(y)) for y in ys]))
-
-    compare_with_plain(model, loss, 1e-5)
-
-
-def test_values_that_are_not_finite_are_found() -> None:
-    dy.renew_cg(autobatching=1, check_validity=True)
-    xs = [numbers(2, n) for n in LENGTHS]
-    xs[3] = dy.inputTensor(np.array([[1.0, np.inf, 0], [0, 0, 0]]))
-    ys = [x * dy.inputTensor(np.zeros(n)) for x, n in zip(xs, LENGTHS)]
-    with pytest.raises(ValueError, match=r"matmul: a value of expression \d+ \{2\} is not finite"):
-        dy.forward(ys)
-    assert ys[0].value() == [0, 0]
-    dy.renew_cg()
 
 
 def test_out_of_memory(model: Model, memory_limit, memory_left) -> None:

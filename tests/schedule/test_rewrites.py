@@ -20,7 +20,7 @@ def test_values_and_gradients_of_all_nodes(strategy: int, name: str, batch: int)
         dy.renew_cg(autobatching=strategy)
         engine.stats("schedule.rewrite", reset=True)
         q = row.make(7, batch)
-        q.loss(q.outputs).backward(full=full)
+        q.loss().backward(full=full)
         assert row.counts[strategy > 0] in (None, counts(row.of))
         q.check_gradients(of_nodes=full)
         q.check()
@@ -31,8 +31,8 @@ def test_several_passes(strategy: int, name: str) -> None:
     """Values are requested on the way, then one backward pass covers all."""
     q = PROGRAMS[name].make(29, 1)
     for x in q.outputs[: len(q.outputs) // 2]:
-        x.e.forward()
-    q.loss(q.outputs).backward(full=True)
+        x.forward()
+    q.loss().backward(full=True)
     q.check_gradients()
     q.check()
 
@@ -42,9 +42,9 @@ def test_kept_plans_do_the_same_to_the_last_bit(name: str) -> None:
     for _ in range(4):
         dy.renew_cg(autobatching=1)
         q = PROGRAMS[name].make(23, 1)
-        q.loss(q.outputs).backward(full=True)
-        found.append([x.e.gradient() for x in q.nodes] + [x.e.npvalue() for x in q.outputs])
-        found[-1] += [p.grad_as_array() for p, _ in q.params]
+        q.loss().backward(full=True)
+        found.append([x.gradient() for x in q.nodes.values()] + [x.npvalue() for x in q.outputs])
+        found[-1] += q.gradients()
     for other in found[1:]:
         all_equal(found[0], other)
 
@@ -57,10 +57,10 @@ def test_nodes_as_they_were_made_give_the_same(strategy: int, name: str) -> None
         engine.tune(f"schedule.rewrite.{row.of}.on", on)
         dy.renew_cg(autobatching=strategy)
         q = row.make(3, 1)
-        loss = q.loss(q.outputs)
+        loss = q.loss()
         loss.backward(full=True)
-        values = [loss.npvalue(), *(x.e.npvalue() for x in q.outputs)]
-        found.append((values, [x.e.gradient() for x in q.outputs] + [p.grad_as_array() for p, _ in q.params]))
+        values = [loss.npvalue(), *(x.npvalue() for x in q.outputs)]
+        found.append((values, [x.gradient() for x in q.outputs] + q.gradients()))
     for part, exact in ((0, row.of == "gates"), (1, row.exact)):
         all_close(found[0][part], found[1][part], **({"rtol": 0} if exact else {"rtol": 1e-4, "atol": 1e-4}))
 
@@ -70,7 +70,7 @@ def test_graphs_that_see_each_node(name: str, settings: dict[str, bool]) -> None
     row = PROGRAMS[name]
     dy.renew_cg(**settings)
     q = row.make(19, 1)
-    q.loss(q.outputs).forward()
+    q.loss().forward()
     q.check()
     assert counts(row.of) == (0, 0)
 
@@ -79,6 +79,6 @@ def test_anomalies_are_looked_for_in_each_node(strategy: int, name: str) -> None
     row = PROGRAMS[name]
     with dy.detect_anomaly():
         q = row.make(19, 1)
-        q.loss(q.outputs).backward(full=True)
+        q.loss().backward(full=True)
         q.check_gradients()
     assert counts(row.of) == (0, 0)

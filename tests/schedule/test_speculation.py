@@ -312,9 +312,13 @@ def test_what_a_handler_raises_is_not_taken_for_a_failure() -> None:
             for _ in range(8):
                 h = w * h
             wide.append(h)
-        signal.setitimer(signal.ITIMER_REAL, 0.02)
-        with pytest.raises(MemoryError, match="of the handler"):
+
+        def stopped() -> None:
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
             list(map(dy.Expression.npvalue, wide))
+
+        with pytest.raises(MemoryError, match="of the handler"):
+            stopped()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -397,29 +397,6 @@ def test_what_is_shown(drops: Switch, show: str) -> None:
     assert texts[0] == texts[1] != ""
 
 
-@pytest.mark.parametrize("autobatching", [0, 1, 2])
-def test_what_an_expression_refers_to_is_kept(drops: Switch, autobatching: int) -> None:
-    """Also after backward and an update of the parameters."""
-    drops(True)
-    weights = Weights()
-    with dy.ComputationGraph(autobatching=autobatching):
-        x = weights.table[3] + weights.b
-        held, sums = [], []
-        for i in range(12):
-            x = weights.sum(x)
-            held += [x] if i % 5 == 0 else []
-            sums += [np.array(x.npvalue())] if i == 5 else []
-            x = dy.tanh(x)
-        loss = dy.sum_elems(x)
-        loss.backward()
-        values = [h.npvalue() for h in held]
-        weights.w.set_value(np.zeros((N, N)))
-        for h, value in zip(held, values):
-            assert np.all(np.isfinite(value))
-            np.testing.assert_array_equal(h.npvalue(), value)
-        np.testing.assert_array_equal(held[1].npvalue(), sums[0])
-
-
 def test_a_graph_that_was_asked_keeps_all(drops: Switch) -> None:
     drops(True)
     weights = Weights()

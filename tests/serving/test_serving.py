@@ -576,7 +576,7 @@ def test_loading_another_function_drops_no_call(endless: Endless) -> None:
         assert server() == "newest"
         assert loading.is_alive()
         endless.over.set()
-        loading.join(30)
+        loading.join(600)
         assert not loading.is_alive()
         assert old[1].result(600) == "old"
         assert len(server._engine.versions) == 1
