@@ -26,7 +26,7 @@ import reprlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,6 +43,10 @@ from dynet_cy.model.given import collection_of
 from dynet_cy.model.parameters import add_entry, fill_entries
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.rnn import softmax_builders
+
+if TYPE_CHECKING:
+    from hashlib import blake2b
+
 
 _KINDS = ("Parameters", "LookupParameters")
 
@@ -130,6 +134,7 @@ def save(basename: FileName, objects: Iterable[Any]) -> None:
         raise TypeError(f"save: the objects must be a list of parameters and builders, not {type(objects).__name__}")
     with contextlib.ExitStack() as lock, Replacement(base + ".data") as data, Replacement(base + ".meta") as meta:
         items = io.BytesIO()
+        hashed = _Hashed(data.file)
         for x in objects:
             if isinstance(x, (Parameters, LookupParameters)):
                 part: Any = x
@@ -142,10 +147,9 @@ def save(basename: FileName, objects: Iterable[Any]) -> None:
                 _Pickler(items, type(x).__name__).dump(item)
             except (pickle.PicklingError, AttributeError) as error:
                 raise TypeError(f"save: {type(x).__name__} with spec {x.spec!r}: {error}") from error
-            part.save(data.file)
+            part.save(hashed)
         if items.tell():
-            data.file.seek(0)
-            meta.file.write(_mark(_digest(data.file)))
+            meta.file.write(_mark(hashed.hash.hexdigest()))
         meta.file.write(items.getbuffer())
         data.finish()
         meta.finish()
@@ -156,14 +160,22 @@ def save(basename: FileName, objects: Iterable[Any]) -> None:
         meta.move()
 
 
-def _digest(file: IO[bytes]) -> str:
-    """The hash of what follows in a file."""
+class _Hashed:
+    """A file for writing that hashes what is written."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self.hash = _hash()
+
+    def write(self, data: bytes) -> int:
+        self.hash.update(data)
+        return self.file.write(data)
+
+
+def _hash() -> blake2b:
     from hashlib import blake2b  # with OpenSSL, it would add 8 ms to `import dynet_cy`
 
-    found = blake2b(digest_size=32)
-    while block := file.read(1 << 20):
-        found.update(block)
-    return found.hexdigest()
+    return blake2b(digest_size=32)
 
 
 # The beginning of a .meta file: instructions of a pickle that put a string on the stack and drop it again.
@@ -178,7 +190,7 @@ def _mark(digest: str) -> bytes:
 def _marked(meta: bytes) -> str | None:
     """The hash of the .data file that a .meta file belongs to, or None if it has none."""
     if not meta:
-        return _digest(io.BytesIO())
+        return _hash().hexdigest()
     end = len(_MARK) + 64
     whole = meta.startswith(_MARK) and meta[end : end + 1] == _MARK_END
     return meta[len(_MARK) : end].decode("ascii", "replace") if whole else None
@@ -283,7 +295,10 @@ class _Loader:
                 locked(self.meta, shared=True) if attempt else contextlib.nullcontext(),
             ):
                 data = stack.enter_context(opened(self.data, "the .data file of a model that dy.save has written"))
-                meta = self.belonging(_digest(data))
+                digest = _hash()
+                while block := data.read(1 << 20):
+                    digest.update(block)
+                meta = self.belonging(digest.hexdigest())
                 if meta is not None:
                     items = self.items(meta)
                     stack.pop_all()
@@ -345,16 +360,14 @@ class _Loader:
         """Check the spec of a library builder, which consists of a few numbers and classes."""
         if cls not in self.own.values():
             return
-        fits = isinstance(spec, (tuple, list))
-        if fits and issubclass(cls, nn.Layer):
-            fits = self.describes_layers(spec)
-        elif fits:
-            last = cls is rnn.BiRNNBuilder and len(spec) == 5 and type(spec[4]) in (list, tuple) and not spec[4]
-            parts = spec[:4] if last else spec
-            fits = len(spec) <= _LONGEST_SPEC and all(
-                x is None or type(x) in (int, float, bool) or callable(x) for x in parts
-            )
-        if not fits:
+        if issubclass(cls, nn.Layer):
+            if not isinstance(spec, (tuple, list)) or not self.describes_layers(spec):
+                raise ModelFileError(f"{cls.__name__} cannot be made with spec {_outline(spec)}", self.meta)
+            return
+        simple = isinstance(spec, (tuple, list)) and len(spec) <= _LONGEST_SPEC
+        if simple and cls is rnn.BiRNNBuilder and len(spec) == 5 and not spec[4] and type(spec[4]) in (list, tuple):
+            spec = spec[:4]
+        if not simple or not all(x is None or type(x) in (int, float, bool) or callable(x) for x in spec):
             raise ModelFileError(f"{cls.__name__} cannot be made with spec {_outline(spec)}", self.meta)
 
     def describes_layers(self, x: Any) -> bool:
