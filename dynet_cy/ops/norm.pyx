@@ -184,7 +184,7 @@ cdef void layer_norm_backward(const Call* c, uint32_t i) noexcept nogil:
     if size_of(&c.y.dim) == 0:
         return
     if i and terms_of_part(c, i, &s):
-        part_backward(c, i, &s, c.x[0].v, c.x[0].bstride, i == 1)
+        part_backward(c, i, &s, c.x[0].v, c.x[0].bstride, i == 1, c.work)
         return
     for e in range(c.y.dim.bd):
         for line in range(lines):
@@ -222,13 +222,14 @@ cdef inline size_t terms_of_part(const Call* c, uint32_t i, const Split* s) noex
 
 
 cdef void part_backward(const Call* c, uint32_t i, const Split* s, const float* xs, size_t stride,
-                        bint of_factors) noexcept nogil:
+                        bint of_factors, float* work) noexcept nogil:
     """The gradient of factors or summands that all lines share.
 
     Args:
         i: number of the argument.
         xs, stride: the values that were normalized, and the distance of their batch elements.
         of_factors: whether the argument holds factors, not summands.
+        work: memory for partial sums.
     """
     cdef size_t line, at, j, m = size_of(&c.dx.dim), lines = s.pre * s.post
     cdef uint32_t e, first, uses = c.y.dim.bd // c.dx.dim.bd
@@ -239,7 +240,7 @@ cdef void part_backward(const Call* c, uint32_t i, const Split* s, const float* 
     cdef int add
     cdef Terms terms
     for first in range(c.dx.dim.bd):
-        dy_terms_begin(&terms, m, terms_of_part(c, i, s) * uses, c.work, element(&c.dx, first), True)
+        dy_terms_begin(&terms, m, terms_of_part(c, i, s) * uses, work, element(&c.dx, first), True)
         for e in range(first, first + uses):
             for line in range(lines):
                 for j in range(s.len // m):
@@ -370,53 +371,60 @@ cdef void residual_layer_norm_forward(const Call* c) noexcept nogil:
             z += s.len
 
 
-cdef void residual_layer_norm_backward(const Call* c, uint32_t i) noexcept nogil:
+cdef void residual_layer_norm_prepare(const Call* c) noexcept nogil:
+    """The gradients of the sums."""
     cdef Split s = columns_of(&c.y.dim)
     cdef size_t n = size_of(&c.y.dim), line, at
     cdef uint32_t e
-    cdef float* z = sums_of(c)
-    cdef float* dz = z + n * c.y.dim.bd
+    cdef const float* z = sums_of(c)
     cdef const float* saved = c.saved
-    if n == 0:
-        return
-    if c.first:
-        memset(dz, 0, n * c.y.dim.bd * sizeof(float))
-        for e in range(c.y.dim.bd):
-            for line in range(s.post):
-                at = line * s.len
-                line_backward(s.len, 1, z + e * n + at, element(&c.x[1], e), s.len, 1, saved, element(&c.dy, e) + at,
-                              c.work, dz + e * n + at)
-                saved += 3
+    cdef float* dz = c.work
+    memset(dz, 0, n * c.y.dim.bd * sizeof(float))
+    for e in range(c.y.dim.bd):
+        for line in range(s.post):
+            at = e * n + line * s.len
+            line_backward(s.len, 1, z + at, element(&c.x[1], e), s.len, 1, saved,
+                          element(&c.dy, e) + line * s.len, dz + n * c.y.dim.bd, dz + at)
+            saved += 3
+
+
+cdef void residual_layer_norm_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s = columns_of(&c.y.dim)
+    cdef size_t n = size_of(&c.y.dim)
+    cdef uint32_t e
+    cdef const float* dz = c.work
+    cdef float* rest = c.work + n * c.y.dim.bd
     if i & 1:
-        part_backward(c, i, &s, z, n, i == 1)
+        part_backward(c, i, &s, sums_of(c), n, i == 1, rest)
         return
     for e in range(c.y.dim.bd):
         if i == 2 and c.attrs[DROPPED].f > 0:
-            draw_mask(c, e, n, c.work)
-            K.binary_bwd_b[<int>DY_BINARY_mul](n, c.work, 1, c.work, 1, dz + e * n, dz + e * n, element(&c.dx, e), 1)
+            draw_mask(c, e, n, rest)
+            K.binary_bwd_b[<int>DY_BINARY_mul](n, rest, 1, rest, 1, dz + e * n, dz + e * n, element(&c.dx, e), 1)
         else:
             K.add(n, dz + e * n, element(&c.dx, e))
 
 
 cdef size_t residual_layer_norm_saved(const Call* c) noexcept nogil:
-    return (3 * columns_of(&c.y.dim).post + 2 * size_of(&c.y.dim)) * c.y.dim.bd
+    return (3 * columns_of(&c.y.dim).post + size_of(&c.y.dim)) * c.y.dim.bd
 
 
-cdef size_t residual_layer_norm_work(const Call* c, int i) noexcept nogil:
+cdef size_t residual_layer_norm_prepared(const Call* c) noexcept nogil:
+    """For the gradients of the sums, and one after the other a line, partial sums, and a mask."""
     cdef Split s = columns_of(&c.y.dim)
-    cdef size_t n = 0 if i < 0 else s.len
-    cdef size_t own = 0
-    if i > 0 and i & 1:
-        own = dy_terms_work(s.len, s.post * c.y.dim.bd)
-    elif i == 2 and c.attrs[DROPPED].f > 0:
-        own = size_of(&c.y.dim)
-    return own if own > n else n
+    cdef size_t n = size_of(&c.y.dim), rest = dy_terms_work(s.len, s.post * c.y.dim.bd)
+    rest = rest if rest > s.len else s.len
+    if c.attrs[DROPPED].f > 0 and n > rest:
+        rest = n
+    return n * c.y.dim.bd + rest
 
 
 cdef Op* new_residual_layer_norm(const char* name) except NULL:
     cdef Op* op = register(name, b"x g r b", residual_layer_norm_dim, residual_layer_norm_forward,
-                           residual_layer_norm_backward, UNREAD_RESULT | UNREAD_FIRST | UNREAD_EVEN,
-                           residual_layer_norm_work, residual_layer_norm_saved)    # the sums x + mask r are saved
+                           residual_layer_norm_backward, UNREAD_RESULT | UNREAD_FIRST | UNREAD_EVEN, NULL,
+                           residual_layer_norm_saved)       # the sums x + mask r are saved
+    op.prepare = residual_layer_norm_prepare
+    op.prepared = residual_layer_norm_prepared
     op.rule[1] = SHARE                          # g and b; x and r follow rule 0 and 2
     return op
 
