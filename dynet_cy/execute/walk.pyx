@@ -884,21 +884,18 @@ cdef int set_call(Walk* w, const Batch* batch, Tensor* few, Call* c) noexcept no
     cdef Tensor* x
     cdef uint32_t i
     cdef size_t total
-    if batch.count == 1:
-        if set_call_of_one(w, batch, node, few, c):
-            return -1
-        return 0 if w.at_once else w.device.translate(w, batch, c)
+    cdef bint single = batch.count == 1
     if begin_call(w, batch, node, few, c):
         return -1
     x = <Tensor*>c.x
-    if batch.form == FLATTENED:
+    if batch.form == FLATTENED and not single:
         total = 0
         for i in range(batch.count):
             total += total_of(&nodes[ids[i]].dim)
         for i in range(node.nargs):
             set_flat(&x[i], &nodes[args[i]].dim, total, batch.x[i].v)
         set_flat(&c.y, &node.dim, total, batch.y)
-    elif batch.form == COLUMNS:
+    elif batch.form == COLUMNS and not single:
         total = 0
         for i in range(batch.count):
             total += cols_of(&nodes[ids[i]].dim) * nodes[ids[i]].dim.bd
@@ -912,13 +909,13 @@ cdef int set_call(Walk* w, const Batch* batch, Tensor* few, Call* c) noexcept no
     else:
         for i in range(node.nargs):
             a = &nodes[args[i]]
-            if batch.x[i].v == NULL and batch.x[i].list == NULL:
+            if single or batch.x[i].v == NULL and batch.x[i].list == NULL:
                 set_shared(&x[i], a)
             else:
                 set_tensor(&x[i], &a.dim, batch.bd, batch.x[i].v)
                 x[i].list = batch.x[i].list
         set_tensor(&c.y, &node.dim, batch.bd, batch.y)
-        c.items = batch.items
+        c.items = items_of(g, node) if single else batch.items
     return 0 if w.at_once else w.device.translate(w, batch, c)
 
 
