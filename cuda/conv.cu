@@ -113,11 +113,11 @@ static __device__ inline size_t count_before(bool holds, unsigned *found, size_t
 }
 
 /** op kmax_pooling(x)
- *  Split s = split_at(&c.x[0].dim, c.attrs[1].u)
+ *  Split s = split_at(&c.x[0].dim, c.attrs[0].u)
  *  inner = s.pre
  *  length = s.len
- *  k = c.attrs[0].u
- *  ignores = c.attrs[2].u
+ *  k = c.attrs[1].u
+ *  ignores = not c.attrs[2].u & NAN_FIRST
  *  where = c.saved
  *  outer = s.post
  *  forward:

@@ -559,15 +559,6 @@ op.laid = always
 op.assigns = True
 
 
-cdef int flip_gradient_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return pass_elements(gpu, c, -1)
-
-
-op = gpu_op(b"flip_gradient", BASE, reshape_forward, flip_gradient_backward)
-op.laid = NULL
-op.assigns = True
-
-
 cdef int scale_gradient_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return pass_elements(gpu, c, c.attrs[0].f)
 

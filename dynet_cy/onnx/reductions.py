@@ -143,8 +143,8 @@ def ordered(w: Writer, step: Step, args: list[Value]) -> str:
 @converts("kmax_pooling")
 def kmax_pooling(w: Writer, step: Step, args: list[Value]) -> str:
     """The greatest elements, in the order of x: their sorted positions select them."""
-    x, axis = args[0], -w.whole(1) - 1
-    count = w.ints(w.whole(0))
+    x, axis = args[0], -w.whole(0) - 1
+    count = w.ints(w.whole(1))
     _, places = w.top(x.name, count, axis)
     in_order, _ = w.top(places, count, axis, largest=0)
     return w.add("GatherElements", x.name, in_order, axis=axis)

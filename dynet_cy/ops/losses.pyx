@@ -23,14 +23,14 @@ from dynet_cy.kernels.kernels cimport (
 from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.elementwise cimport UNARY
 from dynet_cy.ops.index cimport chooser_number, refuse, refuse_number, refused
-from dynet_cy.ops.inputs cimport check_count, is_list, set_index, set_indices
+from dynet_cy.ops.inputs cimport check_count, is_list, of_numbers, of_words, set_index, set_indices, set_shared_indices
 from dynet_cy.ops.loops cimport (
-    Terms, begin_terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms, log_of, logs_of, next_term, put_scaled,
-    scalar, terms_work,
+    Terms, begin_terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms, log_of, logs_of, next_term,
+    put_scaled, scalar, terms_work, vector,
 )
 from dynet_cy.ops.registry cimport (
-    ASSIGNS, FLAT, RAGGED, SHARE, UNREAD_ARGUMENTS, UNREAD_RESULT, Backward, DimRule, Forward, Op, Saved, Shapes, Work,
-    op_at, register,
+    ASSIGNS, FLAT, RAGGED, SHARE, UNREAD_ARGUMENTS, UNREAD_RESULT, Backward, DimRule, Forward, Op, Saved, Shapes,
+    Work, op_at, register, same_dim,
 )
 
 from dynet_cy.graph.structs import operators
@@ -265,8 +265,7 @@ def huber_distance(x, y, float c=1.345):
         >>> dy.huber_distance(dy.inputVector([0, 0]), dy.inputVector([1, 1])).value()
         1.0
     """
-    cdef Extra extra = no_extra()
-    extra.attrs[0].f = c
+    cdef Extra extra = of_numbers(c)
     return apply2x(HUBER_DISTANCE, x, y, &extra)
 
 
@@ -274,12 +273,8 @@ def huber_distance(x, y, float c=1.345):
 # Attributes: m.
 
 cdef int pairwise_dim(const Shapes* s, Dim* y) except -1:
-    cdef uint32_t k
     pair_dim(s, y)
-    y.nd = s.x[0].nd
-    for k in range(y.nd):
-        y.d[k] = s.x[0].d[k]
-    return 0
+    return same_dim(s, y)
 
 
 cdef void pairwise_forward(const Call* c) noexcept nogil:
@@ -330,8 +325,7 @@ def pairwise_rank_loss(x, y, float m=1.0):
         >>> dy.pairwise_rank_loss(dy.inputVector([3, 1]), dy.inputVector([1, 1])).npvalue()
         array([0., 1.])
     """
-    cdef Extra extra = no_extra()
-    extra.attrs[0].f = m
+    cdef Extra extra = of_numbers(m)
     return apply2x(PAIRWISE, x, y, &extra)
 
 
@@ -666,9 +660,7 @@ cdef size_t marginals_work(const Call* c, int i) noexcept nogil:
 
 cdef int viterbi_dim(const Shapes* s, Dim* y) except -1:
     crf_shapes(s)
-    y.nd = 1
-    y.d[0] = cols_of(s.x[0])
-    return 0
+    return vector(y, cols_of(s.x[0]))
 
 
 cdef void refuse_sequence(const Call* c, uint32_t b) noexcept nogil:
@@ -795,10 +787,7 @@ def crf_loss(x, tags: Expression | _Ints, transitions, start, end):
     cdef Extra extra = no_extra()
     if isinstance(tags, Expression):
         return operators["crf_loss"](x, tags, transitions, start, end)
-    _held = set_indices(&extra, tags, "crf_loss")
-    if extra.n_items >= 2**16:
-        raise ValueError(f"crf_loss: {extra.n_items} tags are given, at most 65535 are possible")
-    extra.item_count = extra.n_items
+    _held = set_shared_indices(&extra, tags, "crf_loss", "tags")
     return apply(LOSS, (x, transitions, start, end), &extra)
 
 
@@ -841,9 +830,9 @@ def crf_viterbi(x, transitions, start, end):
         >>> dy.crf_viterbi(x, transitions, ends, ends).value()
         [0, 1, 1]
     """
-    cdef Extra extra = no_extra()
-    extra.attrs[0].u = chooser_number("crf_viterbi", "no sequence of tags{batch} is possible: each has the score -inf",
-                                      ("x", "transitions", "start", "end"))
+    cdef Extra extra = of_words(
+        chooser_number("crf_viterbi", "no sequence of tags{batch} is possible: each has the score -inf",
+                       ("x", "transitions", "start", "end")))
     return apply(VITERBI, (x, transitions, start, end), &extra)
 
 
@@ -976,8 +965,5 @@ def label_chain(x, skips: _Ints):
         1.3863
     """
     cdef Extra extra = no_extra()
-    _held = set_indices(&extra, skips, "label_chain")
-    if extra.n_items >= 2**16:
-        raise ValueError(f"label_chain: {extra.n_items} states are given, at most 65535 are possible")
-    extra.item_count = extra.n_items
+    _held = set_shared_indices(&extra, skips, "label_chain", "states")
     return apply(CHAIN, (x,), &extra)

@@ -12,9 +12,11 @@ from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K, DY_BINARY_add
 from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.elementwise cimport BINARY, operand
+from dynet_cy.ops.inputs cimport of_words
 from dynet_cy.ops.linalg cimport (
     AFFINE, MATMUL, Algebra, algebra_of, multiply, multiply_backward_a, multiply_backward_b, product_op,
 )
+from dynet_cy.ops.loops cimport matrix, scalar, vector
 from dynet_cy.ops.registry cimport (
     ASSIGNS, SHARE, UNREAD, UNREAD_ARGUMENTS, UNREAD_RESULT, Op, Shapes, register, same_dim,
 )
@@ -39,9 +41,7 @@ cdef int contract_dim(const Shapes* s, Dim* z) except -1:
     if axis_of(s.x[0], 2) != rows_of(s.x[1]):
         raise DimensionError(
             f"x has {axis_of(s.x[0], 2)} elements along axis 2 but y has {rows_of(s.x[1])}")
-    z.nd = 2
-    z.d[0] = axis_of(s.x[0], 0)
-    z.d[1] = axis_of(s.x[0], 1)
+    matrix(z, axis_of(s.x[0], 0), axis_of(s.x[0], 1))
     if size_of(z) > MOST_ALONG:                 # they are the rows of a matrix
         raise DimensionError(
             f"the first two axes of x have {size_of(z)} elements, at most {MOST_ALONG} (2^31 - 1) are possible")
@@ -125,10 +125,10 @@ cdef Expression contracted_twice(tuple xs, str op):
         shapes = "\n".join([f"    {'xyzb'[i]}  {describe_dim(d[i])}" for i in range(len(xs))])
         b = ", b {i}" if len(xs) == 4 else ""
         raise DimensionError(f"{op}: x {{i,j,k}}, y {{k}}, z {{j}}{b} are needed\n{shapes}")
-    matrix = apply2(CONTRACT, xs[0], xs[1])
+    once = apply2(CONTRACT, xs[0], xs[1])
     if len(xs) == 4:
-        return apply(AFFINE, (xs[3], matrix, xs[2]), NULL)
-    return apply2(MATMUL, matrix, xs[2])
+        return apply(AFFINE, (xs[3], once, xs[2]), NULL)
+    return apply2(MATMUL, once, xs[2])
 
 
 def contract3d_1d_1d(x, y, z):
@@ -170,9 +170,7 @@ cdef int circular_dim(const Shapes* s, Dim* y) except -1:
         raise DimensionError("u and v must be vectors")
     if rows_of(s.x[0]) != rows_of(s.x[1]):
         raise DimensionError(f"u has {rows_of(s.x[0])} elements but v has {rows_of(s.x[1])}")
-    y.nd = 1
-    y.d[0] = rows_of(s.x[0])
-    return 0
+    return vector(y, rows_of(s.x[0]))
 
 
 cdef void add_convolution(size_t n, const float* u, const float* v, float* y) noexcept nogil:
@@ -402,8 +400,7 @@ BATCHED_MATMUL.ragged = True
 
 
 cdef Expression products(Expression a, Expression b, bint transpose_a, bint transpose_b):
-    cdef Extra extra = no_extra()
-    extra.attrs[0].u = transpose_a | transpose_b << 1
+    cdef Extra extra = of_words(transpose_a | transpose_b << 1)
     return apply2x(BATCHED_MATMUL, a, b, &extra)
 
 
@@ -578,9 +575,7 @@ def inverse(x):
 
 cdef int logdet_dim(const Shapes* s, Dim* y) except -1:
     square_dim(s)
-    y.nd = 1
-    y.d[0] = 1
-    return 0
+    return scalar(y)
 
 
 cdef void logdet_forward(const Call* c) noexcept nogil:

@@ -11,12 +11,12 @@ from libc.stdint cimport int32_t, uint32_t
 from dynet_cy.core.tensor cimport INTEGERS, Call, Dim, element, integers, size_of
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply1x, leaf
-from dynet_cy.graph.structs cimport Extra, no_extra
+from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport K, DY_BINARY_mul, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_normal, DY_RNG_uniform
-from dynet_cy.ops.index cimport chooser_number, refuse, refused
-from dynet_cy.ops.inputs cimport axis_in, dim_with_batch
-from dynet_cy.ops.loops cimport Split, best_of_line, draw, draw_mask, pass_on, split_at, without
-from dynet_cy.ops.registry cimport ASSIGNS, RAGGED, RANDOM, UNREAD, Forward, Op, Shapes, need_d, register, same_dim
+from dynet_cy.ops.index cimport choice_dim, chooser_number, refuse, refused
+from dynet_cy.ops.inputs cimport axis_in, dim_with_batch, of_numbers, of_words
+from dynet_cy.ops.loops cimport Split, best_of_line, draw, draw_mask, pass_on, split_at
+from dynet_cy.ops.registry cimport ASSIGNS, RAGGED, RANDOM, UNREAD, Forward, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -24,8 +24,7 @@ from dynet_cy.ops.registry import DimensionError
 cdef Expression drop(const Op* op, object x, double p, int d):
     if not 0 <= p <= 1:
         raise ValueError(f"{op.name.decode()}: p must be a probability, not {p}")
-    cdef Extra extra = no_extra()
-    extra.attrs[0].f = <float>p
+    cdef Extra extra = of_numbers(<float>p)
     extra.attrs[1].i = d
     return apply1x(op, x, &extra)
 
@@ -235,22 +234,12 @@ def noise(x, float stddev):
         True
     """
     check_deviation("noise", stddev)
-    cdef Extra extra = no_extra()
-    extra.attrs[0].f = stddev
+    cdef Extra extra = of_numbers(stddev)
     return apply1x(NOISE, x, &extra)
 
 
 # ---- sample: an index drawn with the probabilities softmax(x) along an axis --------------
 # The index of the greatest x + noise from a Gumbel distribution (Gumbel 1954; Maddison et al. 2014, "A* sampling").
-
-cdef int sample_dim(const Shapes* s, Dim* y) except -1:
-    cdef uint32_t axis = s.attrs[0].u
-    need_d(s)
-    if s.x[0].d[axis] == 0:
-        raise DimensionError("x has no elements along d")
-    without(s.x[0], <uint32_t>1 << axis, y)
-    return 0
-
 
 cdef void sample_forward(const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
@@ -271,7 +260,7 @@ cdef size_t sample_work(const Call* c, int i) noexcept nogil:
     return size_of(&c.x[0].dim) if i < 0 else 0
 
 
-cdef Op* SAMPLE = register(b"sample", b"x", sample_dim, sample_forward, NULL, RAGGED | RANDOM, sample_work)
+cdef Op* SAMPLE = register(b"sample", b"x", choice_dim, sample_forward, NULL, RAGGED | RANDOM, sample_work)
 SAMPLE.result = INTEGERS
 SAMPLE.raised = refused
 SAMPLE.no_gradient_because = b"indices have no gradient; gumbel_softmax has one"
@@ -300,10 +289,8 @@ def sample(x, d=0):
         >>> bool(400 < drawn.sum() < 600)
         True
     """
-    cdef Extra extra = no_extra()
-    extra.attrs[0].u = <uint32_t>axis_in(x, d, "sample")
-    extra.attrs[3].u = chooser_number(
-        "sample", "no element can be drawn: all along the axis are -inf, from element {k}{batch}")
+    cdef Extra extra = of_words(<uint32_t>axis_in(x, d, "sample"), 0, 0, chooser_number(
+        "sample", "no element can be drawn: all along the axis are -inf, from element {k}{batch}"))
     return apply1x(SAMPLE, x, &extra)
 
 
@@ -346,9 +333,7 @@ cdef Op* RANDOM_GUMBEL = new_random_leaf(b"random_gumbel", random_gumbel_forward
 cdef Expression random_leaf(const Op* op, object shape, object batch_size, float p0, float p1):
     cdef Dim dim
     dim_with_batch(shape, batch_size, &dim, op.name.decode())
-    cdef Extra extra = no_extra()
-    extra.attrs[0].f = p0
-    extra.attrs[1].f = p1
+    cdef Extra extra = of_numbers(p0, p1)
     return leaf(op, &dim, &extra)
 
 

@@ -10,19 +10,19 @@ from dynet_cy.core.tensor cimport (
 from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply1, apply1_for, apply1x, expression
-from dynet_cy.graph.structs cimport Extra, no_extra
+from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport (
     K, DY_BINARY_mul, DY_UNARY_abs, DY_UNARY_pow_const, DY_UNARY_sqrt, DY_UNARY_square, squares_of,
 )
-from dynet_cy.ops.index cimport chooser_number, refuse, refused
-from dynet_cy.ops.inputs cimport axis_in, is_list, whole
+from dynet_cy.ops.index cimport choice_dim, chooser_number, refuse, refused
+from dynet_cy.ops.inputs cimport axis_in, axis_word, is_list, of_words, whole
 from dynet_cy.ops.loops cimport (
     ALL_AXES, BATCH_BIT, Split, Sweep, Walk, add_where, best_of_line, count_of, is_usual, pass_on, put_scaled,
     scalar, split_at, sum_run, sum_run_backward, sums_of, sweep, sweep_backward, sweep_forward, sweep_work, walk_of,
     without,
 )
 from dynet_cy.ops.registry cimport (
-    ASSIGNS, RAGGED, UNREAD, UNREAD_RESULT, Forward, Op, Shapes, as_many_as_y, need_d, register, same_dim,
+    ASSIGNS, RAGGED, UNREAD, UNREAD_RESULT, Forward, Op, Shapes, as_many_as_y, register, same_dim,
 )
 
 from dynet_cy.graph.structs import operators
@@ -81,9 +81,7 @@ cdef int number_of(object n, str op) except -1:
 
 cdef Expression reduced(const Op* op, object x, uint32_t mask, str name, int n=0):
     """x to a sum or a mean; n: the number that the sum is divided by, 0: the number of elements."""
-    cdef Extra extra = no_extra()
-    extra.attrs[0].u = mask
-    extra.attrs[1].i = 1 if op == SUM else n
+    cdef Extra extra = of_words(mask, 1 if op == SUM else n)
     return apply1_for(name, op, x, &extra)
 
 
@@ -245,22 +243,12 @@ operators.update(sum=_sum, mean=_mean)
 # Ops along one axis: extremes, cumulative sums.
 
 cdef Expression along(const Op* op, object x, Py_ssize_t d, uint32_t how=0):
-    cdef Extra extra = no_extra()
-    extra.attrs[1].u = how
-    extra.attrs[0].u = <uint32_t>d if 0 <= d < 7 else 7
+    cdef Extra extra = of_words(axis_word(d), how)
     return apply1x(op, x, &extra)
 
 
 # ---- max_dim, min_dim: y = max_i x_i; of equal ones the first gets the gradient --
 # Attributes: the axis, and whether NaN is ignored, as in DyNet; otherwise the first NaN is the result.
-
-cdef int extreme_dim(const Shapes* s, Dim* y) except -1:
-    need_d(s)
-    if s.x[0].d[s.attrs[0].u] == 0:
-        raise DimensionError("x has no elements along d")
-    without(s.x[0], <uint32_t>1 << s.attrs[0].u, y)
-    return 0
-
 
 cdef void extreme(const Call* c, float sign) noexcept nogil:
     """The maximum of sign x, and its position in c.saved."""
@@ -305,7 +293,7 @@ cdef void extreme_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* new_extreme(const char* name, Forward forward) except NULL:
-    return register(name, b"x", extreme_dim, forward, extreme_backward, UNREAD | RAGGED, NULL, as_many_as_y)
+    return register(name, b"x", choice_dim, forward, extreme_backward, UNREAD | RAGGED, NULL, as_many_as_y)
 
 
 cdef Op* MAX_DIM = new_extreme(b"max_dim", max_dim_forward)
@@ -445,7 +433,7 @@ cdef void index_forward(const Call* c) noexcept nogil:
 
 
 cdef Op* new_index(const char* name) except NULL:
-    cdef Op* op = register(name, b"x", extreme_dim, index_forward, NULL, RAGGED)
+    cdef Op* op = register(name, b"x", choice_dim, index_forward, NULL, RAGGED)
     op.result = INTEGERS
     op.raised = refused
     op.no_gradient_because = b"indices are constant almost everywhere"
@@ -457,11 +445,7 @@ cdef Op* INDEX_OF_MIN = new_index(b"index_of_min")
 
 
 cdef Expression index_along(object x, object d, bint least, str name):
-    cdef Extra extra = no_extra()
-    cdef Py_ssize_t axis = axis_in(x, d, name)
-    extra.attrs[0].u = <uint32_t>axis if 0 <= axis < 7 else 7
-    extra.attrs[1].u = least
-    extra.attrs[2].u = chooser_number(name)
+    cdef Extra extra = of_words(axis_word(axis_in(x, d, name)), least, chooser_number(name))
     return apply1x(INDEX_OF_MIN if least else INDEX_OF_MAX, x, &extra)
 
 
@@ -840,10 +824,8 @@ cdef Op* NORM = register(b"norm", b"x", norm_dim, norm_forward, norm_backward, A
 
 
 cdef Expression normed(object x, uint32_t mask, float p, bint averaged, str name):
-    cdef Extra extra = no_extra()
-    extra.attrs[0].u = mask
+    cdef Extra extra = of_words(mask, 0, averaged)
     extra.attrs[1].f = p
-    extra.attrs[2].u = averaged
     return apply1_for(name, NORM, x, &extra)
 
 

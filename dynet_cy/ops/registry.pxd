@@ -165,6 +165,7 @@ cdef Op* register_nameless(const char* name, const char* args, DimRule dim, Forw
 cdef Op* op_at(uint32_t id) noexcept nogil
 cdef int need_d(const Shapes* s) except -1
 cdef int same_dim(const Shapes* s, Dim* y) except -1
+cdef int equal_dim(const Shapes* s, Dim* y) except -1
 cdef int broadcast_dim(const Shapes* s, Dim* y) except -1
 cdef size_t as_many_as_y(const Call* c) noexcept nogil
 cdef size_t twice_as_many(const Call* c) noexcept nogil

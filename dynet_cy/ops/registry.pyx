@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport INTEGERS, axis_of, total_of
+from dynet_cy.core.tensor cimport INTEGERS, axis_of, same_shape, total_of
 
 # Pointers to ops are kept by families and graphs, so the table never moves.
 cdef Op table[MAX_OPS]
@@ -83,6 +83,14 @@ cdef int same_dim(const Shapes* s, Dim* y) except -1:
     for i in range(y.nd):
         y.d[i] = s.x[0].d[i]
     return 0
+
+
+cdef int equal_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t i
+    for i in range(1, s.n):
+        if not same_shape(s.x[i], s.x[0]):
+            raise DimensionError(f"xs[{i}] differs in shape from xs[0]")
+    return same_dim(s, y)
 
 
 cdef int broadcast_dim(const Shapes* s, Dim* y) except -1:
