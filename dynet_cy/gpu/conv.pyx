@@ -232,14 +232,10 @@ cdef Product filter_product(const Call* c) noexcept nogil:
 
 # derived: launches of conv, pooling
 from dynet_cy.core.tensor cimport total_of
-from dynet_cy.gpu.driver cimport launch_each, launch_rows
+from dynet_cy.gpu.driver cimport launch_each
 from dynet_cy.gpu.registry cimport BASE, gpu_op, needs_module
 from dynet_cy.ops.conv cimport Pooling, pooling_by
-from dynet_cy.ops.loops cimport Split, split_at
-from dynet_cy.ops.select cimport NAN_FIRST
 
-cdef int KMAX_FORWARD = kernel_at(CU_CONV, b"kmax_forward")
-cdef int KMAX_BACKWARD = kernel_at(CU_CONV, b"kmax_backward")
 cdef int NGRAM_FORWARD = kernel_at(CU_CONV, b"ngram_forward")
 cdef int NGRAM_BACKWARD = kernel_at(CU_CONV, b"ngram_backward")
 
@@ -318,27 +314,6 @@ op = gpu_op(b"filter1d_narrow", BASE, filter1d_narrow_forward, filter1d_narrow_b
 needs_module(op, CU_CONV)
 op.work = filter1d_narrow_work
 op.assigns = True
-
-
-cdef int kmax_pooling_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre, length = s.len, k = c.attrs[1].u
-    cdef int ignores = not c.attrs[2].u & NAN_FIRST
-    cdef size_t outer = s.post, lines = inner * outer * batch
-    return launch_rows(gpu, KMAX_FORWARD, lines, length, lines, inner, length, outer, k, ignores, c.x[0].v,
-                       c.x[0].bstride, c.saved, c.y.v)
-
-
-cdef int kmax_pooling_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t elements = c.dx.dim.bd, uses = c.y.dim.bd // c.dx.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre, length = s.len, k = c.attrs[1].u, outer = s.post, lines = inner * outer * elements
-    return launch_each(gpu, KMAX_BACKWARD, lines * (k if uses == 1 else <size_t>1), lines, inner, length, outer, k,
-                       uses, c.saved, c.dy.v, c.dx.v)
-
-
-op = gpu_op(b"kmax_pooling", CU_CONV, kmax_pooling_forward, kmax_pooling_backward)
 
 
 cdef int kmh_ngram_forward(Gpu* gpu, const Call* c) noexcept nogil:

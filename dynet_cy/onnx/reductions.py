@@ -242,7 +242,6 @@ _TINY = float(np.finfo(np.float32).tiny)
 _SUMS = {
     "squared_norm": "SUM_SQUARE(x)",
     "dot_product": "SUM(a * b)",
-    "trace_of_product": "SUM(a * b)",
     "squared_distance": "SUM_SQUARE(a - b)",
     "l1_distance": "L1(a - b)",
     "binary_log_loss": f"SUM(0 - (b * LOG(MAX(a, {_TINY})) + (1 - b) * LOG(MAX(1 - a, {_TINY}))))",

@@ -33,8 +33,8 @@ from dynet_cy.ops.inputs cimport of_numbers
 from dynet_cy.ops.linalg cimport MATMUL
 from dynet_cy.ops.loops cimport pass_on
 from dynet_cy.ops.registry cimport (
-    ADDS, ALL, ASSIGNS, FIRST, FLAT, MULTIPLIES, UNCHANGED, UNREAD, Backward, Forward, Op, Shapes, as_many_as_y,
-    broadcast_dim, equal_dim, op_at, register, same_dim,
+    ADDS, ALL, ASSIGNS, BY_ELEMENT, FIRST, FLAT, MULTIPLIES, UNCHANGED, UNREAD, Backward, Forward, Op, Shapes,
+    as_many_as_y, broadcast_dim, equal_dim, op_at, register, same_dim,
 )
 
 from dynet_cy.graph.structs import carriers, operators
@@ -85,8 +85,8 @@ cdef int integers_dim(const Shapes* s, Dim* y) except -1:
 
 cdef int which
 for which in range(DY_INTEGER_COUNT):
-    INTEGER[which] = register(dy_integer_names[which], b"a b", integers_dim, dy_integer_forwards[which], NULL)
-    INTEGER[which].batching = FLAT
+    INTEGER[which] = register(dy_integer_names[which], b"a b", integers_dim, dy_integer_forwards[which], NULL,
+                              BY_ELEMENT)
     INTEGER[which].integers = ALL
     INTEGER[which].result = dy_integer_results[which]
     INTEGER[which].truth = dy_integer_results[which] != INTEGERS
@@ -1477,13 +1477,12 @@ cdef void average_backward(const Call* c, uint32_t i) noexcept nogil:
     pass_on(c, <float>(1.0 / c.n))
 
 
-cdef Op* ESUM = register(b"esum", b"xs...", equal_dim, esum_forward, esum_backward, UNREAD | ASSIGNS, add_work)
-ESUM.batching = FLAT
+cdef Op* ESUM = register(b"esum", b"xs...", equal_dim, esum_forward, esum_backward,
+                         UNREAD | ASSIGNS | BY_ELEMENT, add_work)
 ESUM.in_place = UNCHANGED
 
-cdef Op* AVERAGE = register(b"average", b"xs...", equal_dim, average_forward, average_backward, UNREAD | ASSIGNS,
-                            add_work)
-AVERAGE.batching = FLAT
+cdef Op* AVERAGE = register(b"average", b"xs...", equal_dim, average_forward, average_backward,
+                            UNREAD | ASSIGNS | BY_ELEMENT, add_work)
 AVERAGE.in_place = True
 
 
@@ -1525,8 +1524,8 @@ cdef void emax_backward(const Call* c, uint32_t i) noexcept nogil:
                 dx[j] += dy[j]
 
 
-cdef Op* EMAX = register(b"emax", b"xs...", equal_dim, emax_forward, emax_backward, UNREAD, NULL, as_many_as_y)
-EMAX.batching = FLAT
+cdef Op* EMAX = register(b"emax", b"xs...", equal_dim, emax_forward, emax_backward, UNREAD | BY_ELEMENT, NULL,
+                         as_many_as_y)
 
 
 def esum(xs: Iterable[Expression]):

@@ -8,7 +8,7 @@ from libc.math cimport INFINITY, exp, isfinite, lgamma, log
 from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memcpy
 
-from dynet_cy.core.tensor cimport INTEGERS, Call, Dim, axis_of, cols_of, element, integers, rows_of, same_shape, size_of
+from dynet_cy.core.tensor cimport Call, Dim, axis_of, cols_of, element, integers, rows_of, same_shape, size_of
 from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.graph.expressions cimport Expression, dim_of, number_in
 from dynet_cy.graph.making cimport (
@@ -22,15 +22,15 @@ from dynet_cy.kernels.kernels cimport (
 )
 from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.elementwise cimport UNARY
-from dynet_cy.ops.index cimport chooser_number, refuse, refuse_number, refused
+from dynet_cy.ops.index cimport chooser_number, chooses, refuse, refuse_number
 from dynet_cy.ops.inputs cimport check_count, is_list, of_numbers, of_words, set_index, set_indices, set_shared_indices
 from dynet_cy.ops.loops cimport (
     Terms, begin_terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms, log_of, logs_of, next_term,
     put_scaled, scalar, terms_work, vector,
 )
 from dynet_cy.ops.registry cimport (
-    ASSIGNS, FLAT, RAGGED, SHARE, UNREAD_ARGUMENTS, UNREAD_RESULT, Backward, DimRule, Forward, Op, Saved, Shapes,
-    Work, op_at, register, same_dim,
+    ASSIGNS, BY_ELEMENT, RAGGED, SHARE, UNREAD_ARGUMENTS, UNREAD_RESULT, Backward, DimRule, Forward, Op, Saved,
+    Shapes, Work, op_at, register, same_dim,
 )
 
 from dynet_cy.graph.structs import operators
@@ -309,8 +309,7 @@ cdef void pairwise_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* PAIRWISE = register(b"pairwise_rank_loss", b"x y", pairwise_dim, pairwise_forward, pairwise_backward,
-                             UNREAD_ARGUMENTS)
-PAIRWISE.batching = FLAT
+                             UNREAD_ARGUMENTS | BY_ELEMENT)
 
 
 def pairwise_rank_loss(x, y, float m=1.0):
@@ -728,9 +727,7 @@ cdef Op* LOSS = new_crf(b"crf_loss", loss_dim, log_partition_forward, log_partit
 cdef Op* MARGINALS = new_crf(b"crf_marginals", marginals_dim, marginals_forward, NULL, marginals_work)
 MARGINALS.no_gradient_because = b"they are for decoding; they are themselves the gradient of crf_log_partition"
 cdef Op* VITERBI = new_crf(b"crf_viterbi", viterbi_dim, viterbi_forward, NULL, viterbi_work)
-VITERBI.result = INTEGERS
-VITERBI.raised = refused
-VITERBI.no_gradient_because = b"the best sequence is constant almost everywhere"
+chooses(VITERBI, b"the best sequence is constant almost everywhere")
 
 
 def crf_log_partition(x, transitions, start, end):

@@ -14,7 +14,9 @@ from dynet_cy.ops.loops cimport (
     COUNT, DROPPED, EPSILON, FIRST, NONE, Split, Terms, columns_of, covered, draw_mask, dy_terms_begin,
     dy_terms_next, dy_terms_work, end_terms, is_usual, lines_of, matrix, norm_of, split_at,
 )
-from dynet_cy.ops.registry cimport SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_RESULT, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport (
+    SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_RESULT, Op, Shapes, need_axis, register, same_dim,
+)
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -548,17 +550,11 @@ cdef enum:
     EPS
 
 
-cdef int check_axis(const Shapes* s) except -1:
-    if s.attrs[AXIS].i < 0 or s.attrs[AXIS].u >= max(s.x[0].nd, <uint32_t>1):
-        raise DimensionError(f"x has no axis {s.attrs[AXIS].i}")
-    return 0
-
-
 # ---- batch_moments: mean and variance of each channel, over all batch elements of a node -----------
 # Nodes without a batch are put side by side: each batch element is then a separate minibatch.
 
 cdef int batch_moments_dim(const Shapes* s, Dim* y) except -1:
-    check_axis(s)
+    need_axis(s)
     if size_of(s.x[0]) == 0:
         raise DimensionError("x has no elements")
     y.bd = 1
@@ -666,7 +662,7 @@ cdef enum:
 
 cdef int channel_norm_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t i, channels
-    check_axis(s)
+    need_axis(s)
     channels = axis_of(s.x[0], s.attrs[AXIS].u)
     for i in range(1, 5):
         if size_of(s.x[i]) != channels or axis_of(s.x[i], 0) != channels:

@@ -4,7 +4,9 @@ from libc.math cimport INFINITY, NAN, fabs, log
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
-from dynet_cy.core.tensor cimport MOST_ALONG, Call, Dim, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of
+from dynet_cy.core.tensor cimport (
+    MOST_ALONG, Call, Dim, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of,
+)
 from dynet_cy.graph.expressions cimport OPERATOR_MATMUL, Expression, dim_of, set_operator
 from dynet_cy.graph.making cimport apply, apply1, apply2, apply2_for, apply2x, expression
 from dynet_cy.graph.origin cimport describe_dim
@@ -187,37 +189,30 @@ cdef void add_correlation(size_t n, const float* u, const float* v, float* y) no
         K.axpy(i, u[i], v, y + (n - i))
 
 
-cdef void convolution_forward(const Call* c) noexcept nogil:
-    cdef size_t n = rows_of(&c.y.dim)
+cdef void add_each(const Call* c, void (*add)(size_t, const float*, const float*, float*) noexcept nogil,
+                   const Tensor* u, const Tensor* v, const Tensor* y) noexcept nogil:
+    """The same for each batch element."""
     cdef uint32_t b
-    K.fill(n * c.y.dim.bd, 0, c.y.v)
     for b in range(c.y.dim.bd):
-        add_convolution(n, element(&c.x[0], b), element(&c.x[1], b), element(&c.y, b))
+        add(rows_of(&c.y.dim), element(u, b), element(v, b), element(y, b))
+
+
+cdef void convolution_forward(const Call* c) noexcept nogil:
+    K.fill(total_of(&c.y.dim), 0, c.y.v)
+    add_each(c, add_convolution, &c.x[0], &c.x[1], &c.y)
 
 
 cdef void convolution_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef uint32_t b
-    for b in range(c.y.dim.bd):             # the two arguments are interchangeable
-        add_correlation(rows_of(&c.y.dim), element(&c.x[1 - i], b), element(&c.dy, b),
-                        element(&c.dx, b))
+    add_each(c, add_correlation, &c.x[1 - i], &c.dy, &c.dx)     # the two arguments are interchangeable
 
 
 cdef void correlation_forward(const Call* c) noexcept nogil:
-    cdef size_t n = rows_of(&c.y.dim)
-    cdef uint32_t b
-    K.fill(n * c.y.dim.bd, 0, c.y.v)
-    for b in range(c.y.dim.bd):
-        add_correlation(n, element(&c.x[0], b), element(&c.x[1], b), element(&c.y, b))
+    K.fill(total_of(&c.y.dim), 0, c.y.v)
+    add_each(c, add_correlation, &c.x[0], &c.x[1], &c.y)
 
 
 cdef void correlation_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = rows_of(&c.y.dim)
-    cdef uint32_t b
-    for b in range(c.y.dim.bd):
-        if i == 0:
-            add_correlation(n, element(&c.dy, b), element(&c.x[1], b), element(&c.dx, b))
-        else:
-            add_convolution(n, element(&c.dy, b), element(&c.x[0], b), element(&c.dx, b))
+    add_each(c, add_convolution if i else add_correlation, &c.dy, &c.x[1 - i], &c.dx)
 
 
 cdef Op* CIRC_CONV = register(b"circ_conv", b"u v", circular_dim, convolution_forward, convolution_backward,

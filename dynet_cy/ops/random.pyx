@@ -8,15 +8,15 @@ dropout mask is therefore not saved, but drawn again in backward.
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, uint32_t
 
-from dynet_cy.core.tensor cimport INTEGERS, Call, Dim, element, integers, size_of
+from dynet_cy.core.tensor cimport Call, Dim, element, integers, size_of
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply1x, leaf
 from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport K, DY_BINARY_mul, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_normal, DY_RNG_uniform
-from dynet_cy.ops.index cimport choice_dim, chooser_number, refuse, refused
+from dynet_cy.ops.index cimport choice_dim, chooser_number, chooses, refuse
 from dynet_cy.ops.inputs cimport axis_in, dim_with_batch, of_numbers, of_words
 from dynet_cy.ops.loops cimport Split, best_of_line, draw, draw_mask, pass_on, split_at
-from dynet_cy.ops.registry cimport ASSIGNS, RAGGED, RANDOM, UNREAD, Forward, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport ASSIGNS, RAGGED, RANDOM, UNREAD, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -86,31 +86,28 @@ cdef int dropout_dim_dim(const Shapes* s, Dim* y) except -1:
     return same_dim(s, y)
 
 
-cdef void dropout_dim_forward(const Call* c) noexcept nogil:
+cdef void mask_lines(const Call* c, bint back) noexcept nogil:
     cdef Split s = split_at(&c.y.dim, c.attrs[1].u)
-    cdef size_t o, k, at
+    cdef size_t line, at
+    cdef float* mask
     cdef uint32_t b
     for b in range(c.y.dim.bd):
         draw_mask(c, b, s.pre * s.post, c.work)
-        for o in range(s.post):
-            for k in range(s.len):
-                at = (o * s.len + k) * s.pre
-                K.binary_fwd[<int>DY_BINARY_mul](s.pre, c.work + o * s.pre, 1,
-                                                 element(&c.x[0], b) + at, 1, element(&c.y, b) + at)
+        for line in range(s.post * s.len):
+            at, mask = line * s.pre, c.work + line // s.len * s.pre
+            if back:
+                K.binary_bwd_b[<int>DY_BINARY_mul](s.pre, mask, 1, element(&c.x[0], b) + at, 1, element(&c.y, b) + at,
+                                                   element(&c.dy, b) + at, element(&c.dx, b) + at, 1)
+            else:
+                K.binary_fwd[<int>DY_BINARY_mul](s.pre, mask, 1, element(&c.x[0], b) + at, 1, element(&c.y, b) + at)
+
+
+cdef void dropout_dim_forward(const Call* c) noexcept nogil:
+    mask_lines(c, False)
 
 
 cdef void dropout_dim_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s = split_at(&c.y.dim, c.attrs[1].u)
-    cdef size_t o, k, at
-    cdef uint32_t b
-    for b in range(c.y.dim.bd):
-        draw_mask(c, b, s.pre * s.post, c.work)
-        for o in range(s.post):
-            for k in range(s.len):
-                at = (o * s.len + k) * s.pre
-                K.binary_bwd_b[<int>DY_BINARY_mul](s.pre, c.work + o * s.pre, 1,
-                                                   element(&c.x[0], b) + at, 1, element(&c.y, b) + at,
-                                                   element(&c.dy, b) + at, element(&c.dx, b) + at, 1)
+    mask_lines(c, True)
 
 
 cdef size_t dropout_dim_work(const Call* c, int i) noexcept nogil:
@@ -261,9 +258,7 @@ cdef size_t sample_work(const Call* c, int i) noexcept nogil:
 
 
 cdef Op* SAMPLE = register(b"sample", b"x", choice_dim, sample_forward, NULL, RAGGED | RANDOM, sample_work)
-SAMPLE.result = INTEGERS
-SAMPLE.raised = refused
-SAMPLE.no_gradient_because = b"indices have no gradient; gumbel_softmax has one"
+chooses(SAMPLE, b"indices have no gradient; gumbel_softmax has one")
 
 
 def sample(x, d=0):
@@ -296,44 +291,29 @@ def sample(x, d=0):
 
 # ---- random_normal, random_uniform, random_bernoulli, random_gumbel: leaves ----------
 
-cdef void fill(const Call* c, int which) noexcept nogil:
+cdef void random_forward(const Call* c) noexcept nogil:
     cdef uint32_t b
     for b in range(c.y.dim.bd):
-        draw(c, b, which, size_of(&c.y.dim), c.attrs[0].f, c.attrs[1].f, element(&c.y, b))
+        draw(c, b, c.attrs[2].i, size_of(&c.y.dim), c.attrs[0].f, c.attrs[1].f, element(&c.y, b))
 
 
-cdef void random_normal_forward(const Call* c) noexcept nogil:
-    fill(c, <int>DY_RNG_normal)
-
-
-cdef void random_uniform_forward(const Call* c) noexcept nogil:
-    fill(c, <int>DY_RNG_uniform)
-
-
-cdef void random_bernoulli_forward(const Call* c) noexcept nogil:
-    fill(c, <int>DY_RNG_bernoulli)
-
-
-cdef void random_gumbel_forward(const Call* c) noexcept nogil:
-    fill(c, <int>DY_RNG_gumbel)
-
-
-cdef Op* new_random_leaf(const char* name, Forward forward) except NULL:
-    cdef Op* op = register(name, b"", NULL, forward, NULL, RANDOM)
+cdef Op* new_random_leaf(const char* name) except NULL:
+    cdef Op* op = register(name, b"", NULL, random_forward, NULL, RANDOM)
     op.no_gradient_because = b"a leaf that is not trained"
     return op
 
 
-cdef Op* RANDOM_NORMAL = new_random_leaf(b"random_normal", random_normal_forward)
-cdef Op* RANDOM_UNIFORM = new_random_leaf(b"random_uniform", random_uniform_forward)
-cdef Op* RANDOM_BERNOULLI = new_random_leaf(b"random_bernoulli", random_bernoulli_forward)
-cdef Op* RANDOM_GUMBEL = new_random_leaf(b"random_gumbel", random_gumbel_forward)
+cdef Op* RANDOM_NORMAL = new_random_leaf(b"random_normal")
+cdef Op* RANDOM_UNIFORM = new_random_leaf(b"random_uniform")
+cdef Op* RANDOM_BERNOULLI = new_random_leaf(b"random_bernoulli")
+cdef Op* RANDOM_GUMBEL = new_random_leaf(b"random_gumbel")
 
 
-cdef Expression random_leaf(const Op* op, object shape, object batch_size, float p0, float p1):
+cdef Expression random_leaf(const Op* op, int distribution, object shape, object batch_size, float p0, float p1):
     cdef Dim dim
     dim_with_batch(shape, batch_size, &dim, op.name.decode())
     cdef Extra extra = of_numbers(p0, p1)
+    extra.attrs[2].i = distribution
     return leaf(op, &dim, &extra)
 
 
@@ -353,7 +333,7 @@ def random_normal(dim: _Shape, float mean=0.0, float stddev=1.0, batch_size=1):
         True
     """
     check_deviation("random_normal", stddev)
-    return random_leaf(RANDOM_NORMAL, dim, batch_size, mean, stddev)
+    return random_leaf(RANDOM_NORMAL, DY_RNG_normal, dim, batch_size, mean, stddev)
 
 
 def random_uniform(dim: _Shape, float left, float right, batch_size=1):
@@ -375,7 +355,7 @@ def random_uniform(dim: _Shape, float left, float right, batch_size=1):
     if not left <= right:
         raise ValueError(
             f"random_uniform: left must not be greater than right, but they are {left} and {right}")
-    return random_leaf(RANDOM_UNIFORM, dim, batch_size, left, right)
+    return random_leaf(RANDOM_UNIFORM, DY_RNG_uniform, dim, batch_size, left, right)
 
 
 def random_bernoulli(dim: _Shape, float p, float scale=1.0, batch_size=1):
@@ -396,7 +376,7 @@ def random_bernoulli(dim: _Shape, float p, float scale=1.0, batch_size=1):
     """
     if not 0 <= p <= 1:
         raise ValueError(f"random_bernoulli: p must be a probability, not {p}")
-    return random_leaf(RANDOM_BERNOULLI, dim, batch_size, p, scale)
+    return random_leaf(RANDOM_BERNOULLI, DY_RNG_bernoulli, dim, batch_size, p, scale)
 
 
 def random_gumbel(dim: _Shape, float mu=0.0, float beta=1.0, batch_size=1):
@@ -411,4 +391,4 @@ def random_gumbel(dim: _Shape, float mu=0.0, float beta=1.0, batch_size=1):
         >>> dy.random_gumbel((2, 3)).dim()
         ((2, 3), 1)
     """
-    return random_leaf(RANDOM_GUMBEL, dim, batch_size, mu, beta)
+    return random_leaf(RANDOM_GUMBEL, DY_RNG_gumbel, dim, batch_size, mu, beta)

@@ -23,8 +23,8 @@ from dynet_cy.ops.linalg cimport (
 )
 from dynet_cy.ops.loops cimport adds, vector
 from dynet_cy.ops.registry cimport (
-    ASSIGNS, FLAT, LIST, SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_RESULT, Backward, Factors, Forward, Op, Shapes,
-    as_many_as_y, op_at, register, same_dim,
+    ASSIGNS, BY_ELEMENT, LIST, SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_RESULT, Backward, Factors, Forward, Op,
+    Shapes, as_many_as_y, op_at, register, same_dim,
 )
 from dynet_cy.schedule.rewrite cimport MOST_PRODUCTS, add_rewrite, sums_of_activations
 
@@ -343,8 +343,7 @@ def vanilla_lstm_gates_dropout(x_t, h_tm1, Wx, Wh, b, dropout_mask_x, dropout_ma
         >>> dy.vanilla_lstm_gates_dropout(x, h, W, U, b, dropped, kept).npvalue().round(3)
         array([0.5  , 0.731, 0.5  , 0.   ])
     """
-    return gates([masked(x_t, dropout_mask_x, 0, True)],
-                 masked(h_tm1, dropout_mask_h, 0, True), Wx, Wh, b, weightnoise_std)
+    return vanilla_lstm_gates_dropout_concat([x_t], h_tm1, Wx, Wh, b, dropout_mask_x, dropout_mask_h, weightnoise_std)
 
 
 def vanilla_lstm_gates_dropout_concat(x_t: Iterable[Expression], h_tm1, Wx, Wh, b, dropout_mask_x, dropout_mask_h,
@@ -956,8 +955,7 @@ cdef void gate_sums_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* GATE_SUMS = register(b"gates", b"xs...", same_dim, gate_sums_forward, gate_sums_backward,
-                              UNREAD_RESULT | ASSIGNS)
-GATE_SUMS.batching = FLAT
+                              UNREAD_RESULT | ASSIGNS | BY_ELEMENT)
 GATE_SUMS.prepare = gate_sums_prepare
 GATE_SUMS.prepared = gate_sums_prepared
 GATE_SUMS.backward_all = gates_backward_all

@@ -4,9 +4,7 @@ from libc.math cimport INFINITY, NAN, copysign, fabs, isinf, pow, sqrt
 from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport (
-    INTEGERS, Call, Dim, Tensor, cols_of, element, integers, rows_of, size_of, total_of,
-)
+from dynet_cy.core.tensor cimport Call, Dim, Tensor, cols_of, element, integers, rows_of, size_of, total_of
 from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply1, apply1_for, apply1x, expression
@@ -14,16 +12,14 @@ from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport (
     K, DY_BINARY_mul, DY_UNARY_abs, DY_UNARY_pow_const, DY_UNARY_sqrt, DY_UNARY_square, squares_of,
 )
-from dynet_cy.ops.index cimport choice_dim, chooser_number, refuse, refused
+from dynet_cy.ops.index cimport choice_dim, chooser_number, chooses, refuse
 from dynet_cy.ops.inputs cimport axis_in, axis_word, is_list, of_words, whole
 from dynet_cy.ops.loops cimport (
     ALL_AXES, BATCH_BIT, Split, Sweep, Walk, add_where, best_of_line, count_of, is_usual, pass_on, put_scaled,
     scalar, split_at, sum_run, sum_run_backward, sums_of, sweep, sweep_backward, sweep_forward, sweep_work, walk_of,
     without,
 )
-from dynet_cy.ops.registry cimport (
-    ASSIGNS, RAGGED, UNREAD, UNREAD_RESULT, Forward, Op, Shapes, as_many_as_y, register, same_dim,
-)
+from dynet_cy.ops.registry cimport ASSIGNS, RAGGED, UNREAD, UNREAD_RESULT, Op, Shapes, as_many_as_y, register, same_dim
 
 from dynet_cy.graph.structs import operators
 from dynet_cy.ops.elementwise import cmult, square
@@ -242,16 +238,18 @@ operators.update(sum=_sum, mean=_mean)
 #
 # Ops along one axis: extremes, cumulative sums.
 
-cdef Expression along(const Op* op, object x, Py_ssize_t d, uint32_t how=0):
-    cdef Extra extra = of_words(axis_word(d), how)
+cdef Expression along(const Op* op, object x, Py_ssize_t d):
+    cdef Extra extra = of_words(axis_word(d), follows_dynet(), op == MIN_DIM)
     return apply1x(op, x, &extra)
 
 
 # ---- max_dim, min_dim: y = max_i x_i; of equal ones the first gets the gradient --
-# Attributes: the axis, and whether NaN is ignored, as in DyNet; otherwise the first NaN is the result.
+# Attributes: the axis; whether NaN is ignored, as in DyNet, otherwise the first NaN is the result; whether it is the
+# minimum.
 
-cdef void extreme(const Call* c, float sign) noexcept nogil:
+cdef void extreme_forward(const Call* c) noexcept nogil:
     """The maximum of sign x, and its position in c.saved."""
+    cdef float sign = -1 if c.attrs[2].u else 1
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef bint ignores = c.attrs[1].u
     cdef size_t b, k, p, best
@@ -280,24 +278,16 @@ cdef void extreme(const Call* c, float sign) noexcept nogil:
             where += s.pre
 
 
-cdef void max_dim_forward(const Call* c) noexcept nogil:
-    extreme(c, 1)
-
-
-cdef void min_dim_forward(const Call* c) noexcept nogil:
-    extreme(c, -1)
-
-
 cdef void extreme_backward(const Call* c, uint32_t i) noexcept nogil:
     add_where(c, split_at(&c.x[0].dim, c.attrs[0].u), 1)
 
 
-cdef Op* new_extreme(const char* name, Forward forward) except NULL:
-    return register(name, b"x", choice_dim, forward, extreme_backward, UNREAD | RAGGED, NULL, as_many_as_y)
+cdef Op* new_extreme(const char* name) except NULL:
+    return register(name, b"x", choice_dim, extreme_forward, extreme_backward, UNREAD | RAGGED, NULL, as_many_as_y)
 
 
-cdef Op* MAX_DIM = new_extreme(b"max_dim", max_dim_forward)
-cdef Op* MIN_DIM = new_extreme(b"min_dim", min_dim_forward)
+cdef Op* MAX_DIM = new_extreme(b"max_dim")
+cdef Op* MIN_DIM = new_extreme(b"min_dim")
 
 
 def max_dim(x, d=0):
@@ -312,7 +302,7 @@ def max_dim(x, d=0):
         >>> dy.max_dim(dy.inputTensor([[1, 4], [3, 2]])).npvalue()
         array([3., 4.])
     """
-    return along(MAX_DIM, x, axis_in(x, d, "max_dim"), follows_dynet())
+    return along(MAX_DIM, x, axis_in(x, d, "max_dim"))
 
 
 def min_dim(x, d=0):
@@ -325,7 +315,7 @@ def min_dim(x, d=0):
         >>> dy.min_dim(dy.inputTensor([[1, 4], [3, 2]])).npvalue()
         array([1., 2.])
     """
-    return along(MIN_DIM, x, axis_in(x, d, "min_dim"), follows_dynet())
+    return along(MIN_DIM, x, axis_in(x, d, "min_dim"))
 
 
 # ---- cumsum: y_i = sum_{j<=i} x_j ---------------------------------------------
@@ -434,9 +424,7 @@ cdef void index_forward(const Call* c) noexcept nogil:
 
 cdef Op* new_index(const char* name) except NULL:
     cdef Op* op = register(name, b"x", choice_dim, index_forward, NULL, RAGGED)
-    op.result = INTEGERS
-    op.raised = refused
-    op.no_gradient_because = b"indices are constant almost everywhere"
+    chooses(op, b"indices are constant almost everywhere")
     return op
 
 
@@ -507,7 +495,7 @@ cdef Expression extreme_of(Expression x, const Op* op, object axis, object keepd
     cdef Expression y = x
     axes = axes_of(x, axis, name)
     for i in reversed(axes):                        # so that the remaining axes keep their numbers
-        y = along(op, y, i, follows_dynet())
+        y = along(op, y, i)
     return with_axes(x, y if axes else reduced(SUM, x, ALL_AXES, "sum_elems"), axes, keepdims)
 
 

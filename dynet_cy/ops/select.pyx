@@ -6,7 +6,7 @@ from libc.math cimport INFINITY, fabs
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, uint32_t
 
-from dynet_cy.core.tensor cimport INTEGERS, Attr, Call, Dim, element, integers, size_of, total_of
+from dynet_cy.core.tensor cimport Attr, Call, Dim, element, integers, size_of, total_of
 from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.graph.expressions cimport Expression, dim_of, forget_to_set, number_in
 from dynet_cy.graph.making cimport (
@@ -18,8 +18,8 @@ from dynet_cy.graph.table cimport current_graph
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.index cimport (
-    BARRED, ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS, chooser_number, function_number, index_op, need_one,
-    need_positions, refuse, refused,
+    BARRED, ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS, chooser_number, chooses, function_number, index_op,
+    need_one, need_positions, refuse,
 )
 from dynet_cy.ops.inputs cimport (
     axis_in, axis_word, check_count, of_words, set_indices, set_item, whole, whole_where_possible,
@@ -55,13 +55,6 @@ cdef inline uint32_t word_of(Py_ssize_t i) noexcept:
     return <uint32_t><int32_t>i
 
 
-cdef int need_axis(const Shapes* s) except -1:
-    if s.attrs[0].u >= s.x[0].nd:
-        raise DimensionError(
-            f"the axis must be one of x, from 0 to {<int>s.x[0].nd - 1}")
-    return 0
-
-
 cdef int need_indices(const Shapes* s, uint32_t n) except -1:
     """All indices must be from 0 to n - 1."""
     cdef uint32_t i
@@ -74,7 +67,7 @@ cdef int need_indices(const Shapes* s, uint32_t n) except -1:
 # ---- pick: y = x[..., items[0], ...] ------------------------------------------
 
 cdef int pick_dim(const Shapes* s, Dim* y) except -1:
-    need_axis(s)
+    need_d(s)
     if s.bd == 1:
         y.bd = s.n_items                            # one batch element per index; all share x
     else:
@@ -232,7 +225,7 @@ def pick_batch(e, indices: Expression | _Ints, dim=0) -> PickedExpression:
 
 cdef int pick_range_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t d = s.attrs[0].u, n = s.attrs[1].u
-    need_axis(s)
+    need_d(s)
     check_count(s, 1)
     if s.items[0] > 0x7FFFFFFF or s.items[0] + n > s.x[0].d[d]:
         raise IndexError(
@@ -402,7 +395,7 @@ def pick_batch_elems(x, vs: Expression | _Ints):
 
 cdef int select_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t d = s.attrs[0].u
-    need_axis(s)
+    need_d(s)
     need_indices(s, s.x[0].d[d])
     same_dim(s, y)
     y.d[d] = s.n_items
@@ -599,7 +592,7 @@ cdef int need_places(const Dim* x) except -1:
 
 cdef int take_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t axis = s.attrs[0].u
-    need_axis(s)
+    need_d(s)
     need_positions(s.x[1], s.x[0].d[axis])
     if s.attrs[1].u == <uint32_t>ONE_POSITION:
         need_one(s, 1)
@@ -656,7 +649,7 @@ cdef Expression taken_at(object x, Expression index, Py_ssize_t axis, str name):
 
 cdef int put_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t axis = s.attrs[0].u
-    need_axis(s)
+    need_d(s)
     need_positions(s.x[1], s.attrs[2].u)
     same_dim(s, y)
     if s.attrs[1].u == <uint32_t>OWN_POSITIONS:
@@ -1104,12 +1097,6 @@ cdef void sift(Ranked* heap, size_t n, size_t i, uint32_t order) noexcept nogil:
     heap[i] = moved
 
 
-cdef void make_heap(Ranked* heap, size_t n, uint32_t order) noexcept nogil:
-    cdef size_t i
-    for i in range(n // 2, 0, -1):
-        sift(heap, n, i - 1, order)
-
-
 cdef void sort_heap(Ranked* heap, size_t n, uint32_t order) noexcept nogil:
     cdef size_t i
     cdef Ranked worst
@@ -1134,14 +1121,15 @@ cdef inline void rank_line(const float* x, size_t step, size_t n, float total, u
                            Ranked* heap, size_t count, size_t* filled) noexcept nogil:
     """Put the elements of a line, with a total added to each, into the heap of the best `count` so far.  The worst of
     these is on top, so that most elements take one comparison; adjacent ones are compared as vectors."""
-    cdef size_t k = 0
+    cdef size_t k = 0, i
     cdef float bound
     while k < n and filled[0] < count:
         heap[filled[0]] = Ranked(sum_with(x[k * step], total), line, <uint32_t>k)
         filled[0] += 1
         k += 1
         if filled[0] == count:
-            make_heap(heap, count, order)
+            for i in range(count // 2, 0, -1):
+                sift(heap, count, i - 1, order)
     while k < n:
         bound = below(heap[0].score, total)
         if step == 1 and bound == bound:
@@ -1158,15 +1146,18 @@ cdef uint32_t* select_line(const float* x, size_t step, size_t n, size_t count, 
                            uint32_t* work) noexcept nogil:
     """The positions of the first `count` of n elements in sorted order, or in that of x."""
     cdef Ranked* heap = <Ranked*>work
-    cdef size_t filled = 0, k
+    cdef size_t filled = 0, k, i
+    cdef uint32_t at
     rank_line(x, step, n, 0, 0, order, heap, count, &filled)
-    if order & AS_IN_X:
-        for k in range(count):
-            heap[k].score = 0
-        make_heap(heap, count, order)
-    sort_heap(heap, count, order)
-    for k in range(count):
-        work[k] = heap[k].at
+    if not order & AS_IN_X:
+        sort_heap(heap, count, order)
+    for k in range(count):                          # work[k] lies before what is read later
+        at = heap[k].at
+        i = k
+        while order & AS_IN_X and i > 0 and work[i - 1] > at:
+            work[i] = work[i - 1]
+            i -= 1
+        work[i] = at
     return work
 
 
@@ -1229,9 +1220,7 @@ cdef size_t kmax_work(const Call* c, int i) noexcept nogil:
 cdef Op* SORT = register(b"sort", b"x", sort_dim, sort_forward, sort_backward, UNREAD | RAGGED, sort_work, as_many_as_y)
 cdef Op* ARGSORT = register(b"argsort", b"x", sort_dim, argsort_forward, NULL, RAGGED, sort_work)
 cdef Op* KMAX = register(b"kmax_pooling", b"x", sort_dim, sort_forward, sort_backward, UNREAD, kmax_work, as_many_as_y)
-ARGSORT.result = INTEGERS
-ARGSORT.raised = refused
-ARGSORT.no_gradient_because = b"positions are constant almost everywhere"
+chooses(ARGSORT, b"positions are constant almost everywhere")
 
 
 cdef Expression ordered(const Op* op, object x, object axis, object count, uint32_t order, str name,

@@ -14,7 +14,9 @@ from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.ops.loops cimport matrix, pass_on, split_at
 from dynet_cy.ops.index cimport index_op
 from dynet_cy.ops.inputs cimport axis_in, axis_word, of_numbers, of_words, whole
-from dynet_cy.ops.registry cimport ALONE, ASSIGNS, CPU, FIRST, FLAT, UNCHANGED, UNREAD, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport (
+    ALONE, ASSIGNS, BY_ELEMENT, CPU, FIRST, UNCHANGED, UNREAD, Op, Shapes, register, same_dim,
+)
 
 from dynet_cy.graph.structs import carriers, operators
 from dynet_cy.ops.registry import DimensionError
@@ -397,14 +399,12 @@ cdef void scale_gradient_backward(const Call* c, uint32_t i) noexcept nogil:
     pass_on(c, c.attrs[0].f)
 
 
-cdef Op* NOBACKPROP = register(b"nobackprop", b"x", same_dim, copy_forward, NULL)
-NOBACKPROP.batching = FLAT
+cdef Op* NOBACKPROP = register(b"nobackprop", b"x", same_dim, copy_forward, NULL, BY_ELEMENT)
 NOBACKPROP.moves = FIRST
 NOBACKPROP.no_gradient_because = b"its purpose is to stop the gradient"
 
 cdef Op* SCALE_GRADIENT = register(b"scale_gradient", b"x", same_dim, copy_forward, scale_gradient_backward,
-                                   UNREAD | ASSIGNS)
-SCALE_GRADIENT.batching = FLAT
+                                   UNREAD | ASSIGNS | BY_ELEMENT)
 SCALE_GRADIENT.moves = FIRST
 SCALE_GRADIENT.in_place = True
 

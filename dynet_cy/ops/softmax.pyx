@@ -18,8 +18,8 @@ from dynet_cy.ops.inputs cimport (
 )
 from dynet_cy.ops.loops cimport adds, scalar, without
 from dynet_cy.ops.registry cimport (
-    ASSIGNS, FLAT, RAGGED, SECOND, UNREAD_ARGUMENTS, UNREAD_FIRST, UNREAD_RESULT, DimRule, Op, Shapes, as_many_as_y,
-    equal_dim, need_d, register, same_dim, twice_as_many,
+    ASSIGNS, BY_ELEMENT, RAGGED, SECOND, UNREAD_ARGUMENTS, UNREAD_FIRST, UNREAD_RESULT, DimRule, Op, Shapes,
+    as_many_as_y, equal_dim, need_axis, need_d, register, same_dim, twice_as_many,
 )
 from dynet_cy.ops.index cimport (
     ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS, function_number, is_position, need_one, need_positions, refuse,
@@ -99,8 +99,7 @@ cdef int check_indices(const Shapes* s, uint32_t item_count, size_t n) except -1
 # ---- rows of line.def ------------------------------------------------------------
 
 cdef int axis_dim(const Shapes* s, Dim* y) except -1:
-    if s.attrs[0].i < 0 or <uint32_t>s.attrs[0].i >= max(s.x[0].nd, <uint32_t>1):
-        raise DimensionError(f"x has no axis {s.attrs[0].i}")
+    need_axis(s)
     return same_dim(s, y)
 
 
@@ -579,9 +578,8 @@ cdef size_t logsumexp_work(const Call* c, int i) noexcept nogil:
     return (3 if i < 0 else 1) * tile_at(0, size_of(&c.y.dim))
 
 
-cdef Op* LOGSUMEXP = register(b"logsumexp", b"xs...", of_list_dim, logsumexp_forward, logsumexp_backward, 0,
+cdef Op* LOGSUMEXP = register(b"logsumexp", b"xs...", of_list_dim, logsumexp_forward, logsumexp_backward, BY_ELEMENT,
                               logsumexp_work, twice_as_many)
-LOGSUMEXP.batching = FLAT
 
 
 def logsumexp(xs: Iterable[Expression]):
