@@ -11,9 +11,7 @@ from libc.string cimport memcpy
 from dynet_cy.core.tensor cimport Call, Dim, axis_of, cols_of, element, integers, rows_of, same_shape, size_of
 from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.graph.expressions cimport Expression, dim_of, number_in
-from dynet_cy.graph.making cimport (
-    apply, apply1x, apply2, apply2x, claim_current, expression, release_current, wrap,
-)
+from dynet_cy.graph.making cimport apply, apply1x, apply2x, claim_current, expression, release_current, wrap
 from dynet_cy.graph.origin cimport describe_dim
 from dynet_cy.graph.structs cimport Extra, Graph, Node, args_of, no_extra, nodes_of
 from dynet_cy.kernels.kernels cimport (
@@ -50,9 +48,10 @@ cdef int pair_dim(const Shapes* s, Dim* y) except -1:
 
 
 # ---- squared_distance, l1_distance, binary_log_loss: y = sum_j f(x_j, y_j) ------
-# f is a row of binary.def.
+# f is a row of binary.def, whose number is attribute 3.
 
-cdef inline void summed_forward(const Call* c, int which) noexcept nogil:
+cdef void summed_forward(const Call* c) noexcept nogil:
+    cdef int which = c.attrs[3].i
     cdef size_t n = size_of(&c.x[0].dim)
     cdef uint32_t b
     for b in range(c.y.dim.bd):
@@ -60,7 +59,8 @@ cdef inline void summed_forward(const Call* c, int which) noexcept nogil:
         c.y.v[b] = K.sum(n, c.work)
 
 
-cdef inline void summed_backward(const Call* c, uint32_t i, int which) noexcept nogil:
+cdef void summed_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef int which = c.attrs[3].i
     cdef size_t n = size_of(&c.x[0].dim)
     cdef uint32_t b
     cdef float* y = c.work                      # values of f, which the rows used here ignore
@@ -85,39 +85,18 @@ cdef size_t pair_work(const Call* c, int i) noexcept nogil:
     return n if i < 0 else 2 * n + terms_work(c, i)
 
 
-cdef void squared_distance_forward(const Call* c) noexcept nogil:
-    summed_forward(c, <int>DY_BINARY_squared_difference)
-
-
-cdef void squared_distance_backward(const Call* c, uint32_t i) noexcept nogil:
-    summed_backward(c, i, <int>DY_BINARY_squared_difference)
-
-
-cdef void l1_distance_forward(const Call* c) noexcept nogil:
-    summed_forward(c, <int>DY_BINARY_abs_difference)
-
-
-cdef void l1_distance_backward(const Call* c, uint32_t i) noexcept nogil:
-    summed_backward(c, i, <int>DY_BINARY_abs_difference)
-
-
-cdef void binary_log_loss_forward(const Call* c) noexcept nogil:
-    summed_forward(c, <int>DY_BINARY_binary_log_loss)
-
-
-cdef void binary_log_loss_backward(const Call* c, uint32_t i) noexcept nogil:
-    summed_backward(c, i, <int>DY_BINARY_binary_log_loss)
-
-
-cdef Op* new_pair_op(const char* name, Forward forward, Backward backward) except NULL:
+cdef Op* new_pair_op(const char* name, Forward forward=summed_forward, Backward backward=summed_backward) except NULL:
     return register(name, b"x y", pair_dim, forward, backward, UNREAD_RESULT | ASSIGNS, pair_work)
 
 
-cdef Op* SQUARED_DISTANCE = new_pair_op(b"squared_distance", squared_distance_forward,
-                                        squared_distance_backward)
-cdef Op* L1_DISTANCE = new_pair_op(b"l1_distance", l1_distance_forward, l1_distance_backward)
-cdef Op* BINARY_LOG_LOSS = new_pair_op(b"binary_log_loss", binary_log_loss_forward,
-                                       binary_log_loss_backward)
+cdef Op* SQUARED_DISTANCE = new_pair_op(b"squared_distance")
+cdef Op* L1_DISTANCE = new_pair_op(b"l1_distance")
+cdef Op* BINARY_LOG_LOSS = new_pair_op(b"binary_log_loss")
+
+
+cdef Expression summed(const Op* op, int which, object x, object y):
+    cdef Extra extra = of_words(0, 0, 0, which)
+    return apply2x(op, x, y, &extra)
 
 
 def squared_distance(x, y):
@@ -132,7 +111,7 @@ def squared_distance(x, y):
         >>> dy.squared_distance(dy.inputVector([1, 2]), dy.inputVector([3, -1])).value()
         13.0
     """
-    return apply2(SQUARED_DISTANCE, x, y)
+    return summed(SQUARED_DISTANCE, DY_BINARY_squared_difference, x, y)
 
 
 def l1_distance(x, y):
@@ -147,7 +126,7 @@ def l1_distance(x, y):
         >>> dy.l1_distance(dy.inputVector([1, 2]), dy.inputVector([3, -1])).value()
         5.0
     """
-    return apply2(L1_DISTANCE, x, y)
+    return summed(L1_DISTANCE, DY_BINARY_abs_difference, x, y)
 
 
 cdef object labels_like(Expression x, object labels, str function):
@@ -219,7 +198,7 @@ def binary_log_loss(x, y: Expression | npt.ArrayLike):
     logits = None if follows_dynet() else logits_of(x)
     if logits is not None and same_shape(dim_of(logits), dim_of(y)):
         return operators["logit_loss"](logits, y).sum()
-    return apply2(BINARY_LOG_LOSS, x, y)
+    return summed(BINARY_LOG_LOSS, DY_BINARY_binary_log_loss, x, y)
 
 
 # ---- huber_distance: y = sum_j h(x_j - y_j) --------------------------------------

@@ -555,8 +555,9 @@ cdef void set_logistic(Extra* extra) noexcept:
     set_gates(extra, 1, 1, 0)
 
 
-cdef void set_tanh(Extra* extra) noexcept:
-    set_gates(extra, 1, 0, 1)
+cdef Extra logistic_gate, tanh_gate
+set_logistic(&logistic_gate)
+set_gates(&tanh_gate, 1, 0, 1)
 
 
 def logistic_affine(exprs: Iterable[Expression]):
@@ -572,9 +573,7 @@ def logistic_affine(exprs: Iterable[Expression]):
         >>> dy.logistic_affine([dy.inputVector([1]), dy.inputTensor([[2]]), dy.inputVector([0])]).npvalue().round(3)
         array([0.731])
     """
-    cdef Extra extra
-    set_logistic(&extra)
-    return apply(GATED, exprs, &extra)
+    return apply(GATED, exprs, &logistic_gate)
 
 
 def tanh_affine(exprs: Iterable[Expression]):
@@ -590,9 +589,7 @@ def tanh_affine(exprs: Iterable[Expression]):
         >>> dy.tanh_affine([dy.inputVector([1]), dy.inputTensor([[2]]), dy.inputVector([0])]).npvalue().round(3)
         array([0.762])
     """
-    cdef Extra extra
-    set_tanh(&extra)
-    return apply(GATED, exprs, &extra)
+    return apply(GATED, exprs, &tanh_gate)
 
 
 def tree_lstm_gates(exprs: Iterable[Expression], children: int):
@@ -976,11 +973,6 @@ cdef enum:
     OF_X
     OF_H
     OF_C
-
-
-cdef Extra logistic_gate, tanh_gate
-set_logistic(&logistic_gate)
-set_tanh(&tanh_gate)
 
 
 cdef inline uint32_t combined(Graph* g, int which, uint32_t a, uint32_t b) except? 0xFFFFFFFF:

@@ -1120,7 +1120,8 @@ cdef inline float below(float worst, float total) noexcept nogil:
 cdef inline void rank_line(const float* x, size_t step, size_t n, float total, uint32_t line, uint32_t order,
                            Ranked* heap, size_t count, size_t* filled) noexcept nogil:
     """Put the elements of a line, with a total added to each, into the heap of the best `count` so far.  The worst of
-    these is on top, so that most elements take one comparison; adjacent ones are compared as vectors."""
+    these is on top, so that most elements take one comparison; adjacent ones are compared as vectors.  Without a total,
+    elements may be `step` apart."""
     cdef size_t k = 0, i
     cdef float bound
     while k < n and filled[0] < count:
@@ -1134,9 +1135,12 @@ cdef inline void rank_line(const float* x, size_t step, size_t n, float total, u
         bound = below(heap[0].score, total)
         if step == 1 and bound == bound:
             k += K.next_beyond(n - k, x + k, bound, order & DESCENDING)
-            if k == n:
-                break
-        if goes_first(sum_with(x[k * step], total), heap[0].score, order):  # of equal ones, the first stays
+        while step > 1 and k < n and not goes_first(x[k * step], bound, order):     # the bound is the worst score
+            k += 1
+        if k == n:
+            break
+        # Of equal ones, the first stays.
+        if step > 1 or goes_first(sum_with(x[k], total), heap[0].score, order):
             heap[0] = Ranked(sum_with(x[k * step], total), line, <uint32_t>k)
             sift(heap, count, 0, order)
         k += 1
