@@ -86,28 +86,31 @@ cdef int dropout_dim_dim(const Shapes* s, Dim* y) except -1:
     return same_dim(s, y)
 
 
-cdef void mask_lines(const Call* c, bint back) noexcept nogil:
+cdef void dropout_dim_forward(const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.y.dim, c.attrs[1].u)
-    cdef size_t line, at
-    cdef float* mask
+    cdef size_t o, k, at
     cdef uint32_t b
     for b in range(c.y.dim.bd):
         draw_mask(c, b, s.pre * s.post, c.work)
-        for line in range(s.post * s.len):
-            at, mask = line * s.pre, c.work + line // s.len * s.pre
-            if back:
-                K.binary_bwd_b[<int>DY_BINARY_mul](s.pre, mask, 1, element(&c.x[0], b) + at, 1, element(&c.y, b) + at,
-                                                   element(&c.dy, b) + at, element(&c.dx, b) + at, 1)
-            else:
-                K.binary_fwd[<int>DY_BINARY_mul](s.pre, mask, 1, element(&c.x[0], b) + at, 1, element(&c.y, b) + at)
-
-
-cdef void dropout_dim_forward(const Call* c) noexcept nogil:
-    mask_lines(c, False)
+        for o in range(s.post):
+            for k in range(s.len):
+                at = (o * s.len + k) * s.pre
+                K.binary_fwd[<int>DY_BINARY_mul](s.pre, c.work + o * s.pre, 1,
+                                                 element(&c.x[0], b) + at, 1, element(&c.y, b) + at)
 
 
 cdef void dropout_dim_backward(const Call* c, uint32_t i) noexcept nogil:
-    mask_lines(c, True)
+    cdef Split s = split_at(&c.y.dim, c.attrs[1].u)
+    cdef size_t o, k, at
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        draw_mask(c, b, s.pre * s.post, c.work)
+        for o in range(s.post):
+            for k in range(s.len):
+                at = (o * s.len + k) * s.pre
+                K.binary_bwd_b[<int>DY_BINARY_mul](s.pre, c.work + o * s.pre, 1,
+                                                   element(&c.x[0], b) + at, 1, element(&c.y, b) + at,
+                                                   element(&c.dy, b) + at, element(&c.dx, b) + at, 1)
 
 
 cdef size_t dropout_dim_work(const Call* c, int i) noexcept nogil:

@@ -19,7 +19,9 @@ from dynet_cy.ops.loops cimport (
     scalar, split_at, sum_run, sum_run_backward, sums_of, sweep, sweep_backward, sweep_forward, sweep_work, walk_of,
     without,
 )
-from dynet_cy.ops.registry cimport ASSIGNS, RAGGED, UNREAD, UNREAD_RESULT, Op, Shapes, as_many_as_y, register, same_dim
+from dynet_cy.ops.registry cimport (
+    ASSIGNS, RAGGED, UNREAD, UNREAD_RESULT, Forward, Op, Shapes, as_many_as_y, register, same_dim,
+)
 
 from dynet_cy.graph.structs import operators
 from dynet_cy.ops.elementwise import cmult, square
@@ -239,17 +241,15 @@ operators.update(sum=_sum, mean=_mean)
 # Ops along one axis: extremes, cumulative sums.
 
 cdef Expression along(const Op* op, object x, Py_ssize_t d):
-    cdef Extra extra = of_words(axis_word(d), follows_dynet(), op == MIN_DIM)
+    cdef Extra extra = of_words(axis_word(d), follows_dynet())
     return apply1x(op, x, &extra)
 
 
 # ---- max_dim, min_dim: y = max_i x_i; of equal ones the first gets the gradient --
-# Attributes: the axis; whether NaN is ignored, as in DyNet, otherwise the first NaN is the result; whether it is the
-# minimum.
+# Attributes: the axis, and whether NaN is ignored, as in DyNet; otherwise the first NaN is the result.
 
-cdef void extreme_forward(const Call* c) noexcept nogil:
+cdef void extreme(const Call* c, float sign) noexcept nogil:
     """The maximum of sign x, and its position in c.saved."""
-    cdef float sign = -1 if c.attrs[2].u else 1
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef bint ignores = c.attrs[1].u
     cdef size_t b, k, p, best
@@ -278,16 +278,24 @@ cdef void extreme_forward(const Call* c) noexcept nogil:
             where += s.pre
 
 
+cdef void max_dim_forward(const Call* c) noexcept nogil:
+    extreme(c, 1)
+
+
+cdef void min_dim_forward(const Call* c) noexcept nogil:
+    extreme(c, -1)
+
+
 cdef void extreme_backward(const Call* c, uint32_t i) noexcept nogil:
     add_where(c, split_at(&c.x[0].dim, c.attrs[0].u), 1)
 
 
-cdef Op* new_extreme(const char* name) except NULL:
-    return register(name, b"x", choice_dim, extreme_forward, extreme_backward, UNREAD | RAGGED, NULL, as_many_as_y)
+cdef Op* new_extreme(const char* name, Forward forward) except NULL:
+    return register(name, b"x", choice_dim, forward, extreme_backward, UNREAD | RAGGED, NULL, as_many_as_y)
 
 
-cdef Op* MAX_DIM = new_extreme(b"max_dim")
-cdef Op* MIN_DIM = new_extreme(b"min_dim")
+cdef Op* MAX_DIM = new_extreme(b"max_dim", max_dim_forward)
+cdef Op* MIN_DIM = new_extreme(b"min_dim", min_dim_forward)
 
 
 def max_dim(x, d=0):
