@@ -4,7 +4,6 @@
 #include "common.cuh"
 
 /** op dot_product(a, b)
- *  op trace_of_product(a, b)
  *  forward:
  *      n = size_of(&c.x[0].dim)
  *      dot_forward: rows(batch, n)

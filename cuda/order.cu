@@ -120,6 +120,82 @@ extern "C" __global__ void sort_backward(size_t lines, size_t inner, size_t leng
     add_where(lines, inner, length, outer, count, uses, where, dy, dx);
 }
 
+// ---- kmax_pooling ------------------------------------------------------------------
+// Lines of `length` elements that are `inner` floats apart; `inner` x `outer` lines in each batch element.
+
+// A number whose order is that of floats, with NaN above all, or if `ignores` below all, and 0 equal to -0.
+static __device__ __forceinline__ uint32_t order_of(float x, int ignores) {
+    if (x != x) return ignores ? 0 : 0xffffffffu;
+    uint32_t bits = __float_as_uint(x + 0.f);
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+// How many threads of the block before this one hold true; *all: how many of all. `found` is 32 numbers of shared memory.
+static __device__ inline size_t count_before(bool holds, unsigned *found, size_t *all) {
+    unsigned lane = threadIdx.x & 31, warp = threadIdx.x >> 5, which = __ballot_sync(FULL_MASK, holds);
+    if (lane == 0) found[warp] = __popc(which);
+    __syncthreads();
+    size_t before = __popc(which & ((1u << lane) - 1));
+    *all = 0;
+    for (unsigned u = 0; u < blockDim.x >> 5; u++) {
+        if (u < warp) before += found[u];
+        *all += found[u];
+    }
+    __syncthreads();
+    return before;
+}
+
+/** op kmax_pooling(x)
+ *  Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+ *  inner = s.pre
+ *  length = s.len
+ *  count = c.attrs[1].u
+ *  ignores = not c.attrs[2].u & NAN_FIRST
+ *  where = c.saved
+ *  outer = s.post
+ *  forward:
+ *      lines = inner * outer * batch
+ *      kmax_forward: rows(lines, length)
+ *  backward:
+ *      lines = inner * outer * elements
+ *      sort_backward: each(lines * (count if uses == 1 else <size_t>1)) */
+// The k largest elements of each line, in the order of the line; of equal elements the first. A block takes a line. It
+// finds the k-th largest bit by bit, by counting how many elements are not below a number, and then chooses all elements
+// above it, and as many of those that equal it as are missing.
+extern "C" __global__ void kmax_forward(size_t lines, size_t inner, size_t length, size_t outer, size_t count, int ignores,
+                                        const float *__restrict__ x, size_t stride_x, uint32_t *where, float *y) {
+    __shared__ unsigned found[32];
+    for (ROWS(line, lines)) {
+        const float *from = x + line_at(line, inner, length, outer, stride_x);
+        size_t to = line_at(line, inner, count, outer, inner * count * outer), above = 0, equals = 0, chosen = 0, n;
+        uint32_t bar = 0;
+        for (int bit = 31; bit >= 0; bit--) {
+            uint32_t higher = bar | 1u << bit;
+            size_t reach = 0;
+            for (size_t start = 0; start < length; start += blockDim.x) {
+                size_t i = start + threadIdx.x;
+                reach += __syncthreads_count(i < length && order_of(from[i * inner], ignores) >= higher);
+            }
+            if (reach >= count) bar = higher;
+            else above = reach;  // of the lowest number that too few reach, which is the one after `bar` in the end
+        }
+        for (size_t start = 0; start < length && chosen < count; start += blockDim.x) {
+            size_t i = start + threadIdx.x;
+            float v = i < length ? from[i * inner] : 0.f;
+            uint32_t own = i < length ? order_of(v, ignores) : 0;
+            size_t rank = equals + count_before(i < length && own == bar, found, &n);
+            equals += n;
+            bool is_chosen = i < length && (own > bar || (own == bar && rank < count - above));
+            size_t place = chosen + count_before(is_chosen, found, &n);
+            chosen += n;
+            if (is_chosen) {
+                y[to + place * inner] = v;
+                where[to + place * inner] = (uint32_t)i;
+            }
+        }
+    }
+}
+
 // ---- continuations: see select.pyx ------------------------------------------------------------------
 /** op continuations(x, totals)
  *  beams = c.attrs[0].u

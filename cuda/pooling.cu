@@ -5,9 +5,9 @@
 #include "common.cuh"
 #include "dynet_cy/pooling.h"
 
-/** op avgpooling2d(x): rule = sized
- *  op adaptive_avgpooling2d(x): rule = adaptive
- *  Pooling w = {rule}(&c.x[0].dim, c.attrs)
+/** op avgpooling2d(x)
+ *  op adaptive_avgpooling2d(x)
+ *  Pooling w = pooling_by(&c.x[0].dim, c.attrs)
  *  forward:
  *      nothing if total_of(&c.y.dim) == 0
  *      average_forward: grid(across(gpu, <size_t>w.out[0] * w.out[1]), planes(batch * w.channels))
@@ -59,9 +59,9 @@ extern "C" __global__ void average_backward(size_t batch, dy_pooling w, const fl
     }
 }
 
-/** op maxpooling2d(x): rule = sized
- *  op adaptive_maxpooling2d(x): rule = adaptive
- *  Pooling w = {rule}(&c.x[0].dim, c.attrs)
+/** op maxpooling2d(x)
+ *  op adaptive_maxpooling2d(x)
+ *  Pooling w = pooling_by(&c.x[0].dim, c.attrs)
  *  where = c.saved
  *  forward:
  *      nothing if total_of(&c.y.dim) == 0

@@ -5,7 +5,6 @@
 #include "dynet_cy/gpu_parts.h"
 
 /** op reshape(x): scale = 1, laid = always
- *  op flip_gradient(x): scale = -1, laid = NULL
  *  op scale_gradient(x): scale = c.attrs[0].f, laid = NULL
  *  set laid = {laid}
  *  set assigns = True

@@ -120,11 +120,6 @@ def unchanged(step: Step, i: int) -> Contribution:
     return step.dy
 
 
-@each("flip_gradient")
-def flip_gradient(step: Step, i: int) -> Contribution:
-    return -step.dy
-
-
 @each("scale_gradient")
 def scale_gradient(step: Step, i: int) -> Contribution:
     return times(step.dy, step.number(0))

@@ -61,7 +61,7 @@ def batched(step: Step, i: int) -> Contribution:
     return matmul(step.dy, a, True, of_a) if of_b else matmul(a, step.dy, not of_a, False)
 
 
-@each("dot_product", "trace_of_product")
+@each("dot_product")
 def dot_product(step: Step, i: int) -> Contribution:
     other = step.x(1 - i)
     return cmult(step.dy, reshape(other, step.x(i).dim()[0], other.batch_size))

@@ -232,13 +232,10 @@ cdef Product filter_product(const Call* c) noexcept nogil:
 
 # derived: launches of conv, pooling
 from dynet_cy.core.tensor cimport total_of
-from dynet_cy.gpu.driver cimport launch_each, launch_rows
+from dynet_cy.gpu.driver cimport launch_each
 from dynet_cy.gpu.registry cimport BASE, gpu_op, needs_module
-from dynet_cy.ops.conv cimport Pooling, adaptive, sized
-from dynet_cy.ops.loops cimport Split, split_at
+from dynet_cy.ops.conv cimport Pooling, pooling_by
 
-cdef int KMAX_FORWARD = kernel_at(CU_CONV, b"kmax_forward")
-cdef int KMAX_BACKWARD = kernel_at(CU_CONV, b"kmax_backward")
 cdef int NGRAM_FORWARD = kernel_at(CU_CONV, b"ngram_forward")
 cdef int NGRAM_BACKWARD = kernel_at(CU_CONV, b"ngram_backward")
 
@@ -319,27 +316,6 @@ op.work = filter1d_narrow_work
 op.assigns = True
 
 
-cdef int kmax_pooling_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[1].u)
-    cdef size_t inner = s.pre, length = s.len, k = c.attrs[0].u
-    cdef int ignores = c.attrs[2].u
-    cdef size_t outer = s.post, lines = inner * outer * batch
-    return launch_rows(gpu, KMAX_FORWARD, lines, length, lines, inner, length, outer, k, ignores, c.x[0].v,
-                       c.x[0].bstride, c.saved, c.y.v)
-
-
-cdef int kmax_pooling_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t elements = c.dx.dim.bd, uses = c.y.dim.bd // c.dx.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[1].u)
-    cdef size_t inner = s.pre, length = s.len, k = c.attrs[0].u, outer = s.post, lines = inner * outer * elements
-    return launch_each(gpu, KMAX_BACKWARD, lines * (k if uses == 1 else <size_t>1), lines, inner, length, outer, k,
-                       uses, c.saved, c.dy.v, c.dx.v)
-
-
-op = gpu_op(b"kmax_pooling", CU_CONV, kmax_pooling_forward, kmax_pooling_backward)
-
-
 cdef int kmh_ngram_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, rows = c.y.dim.d[0], columns = c.y.dim.d[1], terms = c.attrs[0].u
     return launch_each(gpu, NGRAM_FORWARD, total_of(&c.y.dim), batch, rows, columns, terms, c.x[0].v, c.x[0].bstride,
@@ -365,7 +341,7 @@ cdef int GREATEST_BACKWARD = kernel_at(CU_POOLING, b"greatest_backward")
 
 cdef int avgpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
-    cdef Pooling w = sized(&c.x[0].dim, c.attrs)
+    cdef Pooling w = pooling_by(&c.x[0].dim, c.attrs)
     if total_of(&c.y.dim) == 0:
         return 0
     return launch(gpu, AVERAGE_FORWARD, across(gpu, <size_t>w.out[0] * w.out[1]), planes(batch * w.channels), THREADS,
@@ -374,7 +350,7 @@ cdef int avgpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 cdef int avgpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
-    cdef Pooling w = sized(&c.x[0].dim, c.attrs)
+    cdef Pooling w = pooling_by(&c.x[0].dim, c.attrs)
     if total_of(&c.dx.dim) == 0:
         return 0
     return launch(gpu, AVERAGE_BACKWARD, across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(elements * w.channels),
@@ -384,32 +360,13 @@ cdef int avgpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nog
 op = gpu_op(b"avgpooling2d", CU_POOLING, avgpooling2d_forward, avgpooling2d_backward)
 op.assigns = True
 
-
-cdef int adaptive_avgpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef Pooling w = adaptive(&c.x[0].dim, c.attrs)
-    if total_of(&c.y.dim) == 0:
-        return 0
-    return launch(gpu, AVERAGE_FORWARD, across(gpu, <size_t>w.out[0] * w.out[1]), planes(batch * w.channels), THREADS,
-                  0, batch, value_at(&w), c.x[0].v, c.x[0].bstride, c.y.v)
-
-
-cdef int adaptive_avgpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
-    cdef Pooling w = adaptive(&c.x[0].dim, c.attrs)
-    if total_of(&c.dx.dim) == 0:
-        return 0
-    return launch(gpu, AVERAGE_BACKWARD, across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(elements * w.channels),
-                  THREADS, 0, batch, value_at(&w), c.dy.v, elements, c.dx.v, c.accumulate)
-
-
-op = gpu_op(b"adaptive_avgpooling2d", CU_POOLING, adaptive_avgpooling2d_forward, adaptive_avgpooling2d_backward)
+op = gpu_op(b"adaptive_avgpooling2d", CU_POOLING, avgpooling2d_forward, avgpooling2d_backward)
 op.assigns = True
 
 
 cdef int maxpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
-    cdef Pooling w = sized(&c.x[0].dim, c.attrs)
+    cdef Pooling w = pooling_by(&c.x[0].dim, c.attrs)
     if total_of(&c.y.dim) == 0:
         return 0
     return launch(gpu, GREATEST_FORWARD, across(gpu, <size_t>w.out[0] * w.out[1]), planes(batch * w.channels), THREADS,
@@ -418,7 +375,7 @@ cdef int maxpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 cdef int maxpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
-    cdef Pooling w = sized(&c.x[0].dim, c.attrs)
+    cdef Pooling w = pooling_by(&c.x[0].dim, c.attrs)
     if total_of(&c.dx.dim) == 0:
         return 0
     return launch(gpu, GREATEST_BACKWARD, across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(elements * w.channels),
@@ -433,26 +390,7 @@ op = gpu_op(b"maxpooling2d", CU_POOLING, maxpooling2d_forward, maxpooling2d_back
 op.saved = maxpooling2d_saved
 op.assigns = True
 
-
-cdef int adaptive_maxpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef Pooling w = adaptive(&c.x[0].dim, c.attrs)
-    if total_of(&c.y.dim) == 0:
-        return 0
-    return launch(gpu, GREATEST_FORWARD, across(gpu, <size_t>w.out[0] * w.out[1]), planes(batch * w.channels), THREADS,
-                  0, batch, value_at(&w), c.x[0].v, c.x[0].bstride, c.saved, c.y.v)
-
-
-cdef int adaptive_maxpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
-    cdef Pooling w = adaptive(&c.x[0].dim, c.attrs)
-    if total_of(&c.dx.dim) == 0:
-        return 0
-    return launch(gpu, GREATEST_BACKWARD, across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(elements * w.channels),
-                  THREADS, 0, batch, value_at(&w), c.saved, c.dy.v, elements, c.dx.v, c.accumulate)
-
-
-op = gpu_op(b"adaptive_maxpooling2d", CU_POOLING, adaptive_maxpooling2d_forward, adaptive_maxpooling2d_backward)
+op = gpu_op(b"adaptive_maxpooling2d", CU_POOLING, maxpooling2d_forward, maxpooling2d_backward)
 op.saved = maxpooling2d_saved
 op.assigns = True
 # end of launches

@@ -226,9 +226,6 @@ cdef int dot_product_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogi
 op = gpu_op(b"dot_product", CU_LINALG, dot_product_forward, dot_product_backward)
 op.assigns = True
 
-op = gpu_op(b"trace_of_product", CU_LINALG, dot_product_forward, dot_product_backward)
-op.assigns = True
-
 cdef int CU_CONTRACT = module_at(b"contract")
 cdef int CIRCULAR = kernel_at(CU_CONTRACT, b"circular")
 

@@ -389,6 +389,7 @@ cdef size_t two_lists(const Call* c) noexcept nogil:
 # derived: launches of lookup, order, positions, shape
 from dynet_cy.gpu.registry cimport BASE
 from dynet_cy.gpu.shape cimport CU_POSITIONS, NO_ROW
+from dynet_cy.ops.select cimport NAN_FIRST
 from dynet_cy.ops.shape cimport is_along_last_axis
 
 
@@ -424,6 +425,7 @@ needs_module(op, CU_POSITIONS)
 op.note = lookup_at_note
 
 cdef int SORT_BACKWARD = kernel_at(CU_ORDER, b"sort_backward")
+cdef int KMAX_FORWARD = kernel_at(CU_ORDER, b"kmax_forward")
 cdef int CONTINUATIONS_OF_LINES = kernel_at(CU_ORDER, b"continuations_of_lines")
 cdef int CONTINUATIONS_OF_BEAMS = kernel_at(CU_ORDER, b"continuations_of_beams")
 cdef int CUMPROD_FORWARD = kernel_at(CU_ORDER, b"cumprod_forward")
@@ -459,6 +461,27 @@ cdef int argsort_forward(Gpu* gpu, const Call* c) noexcept nogil:
 op = gpu_op(b"argsort", BASE, argsort_forward, NULL)
 needs_module(op, CU_ORDER)
 op.work = sort_work
+
+
+cdef int kmax_pooling_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, length = s.len, count = c.attrs[1].u
+    cdef int ignores = not c.attrs[2].u & NAN_FIRST
+    cdef size_t outer = s.post, lines = inner * outer * batch
+    return launch_rows(gpu, KMAX_FORWARD, lines, length, lines, inner, length, outer, count, ignores, c.x[0].v,
+                       c.x[0].bstride, c.saved, c.y.v)
+
+
+cdef int kmax_pooling_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t elements = c.dx.dim.bd, uses = c.y.dim.bd // c.dx.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, length = s.len, count = c.attrs[1].u, outer = s.post, lines = inner * outer * elements
+    return launch_each(gpu, SORT_BACKWARD, lines * (count if uses == 1 else <size_t>1), lines, inner, length, outer,
+                       count, uses, c.saved, c.dy.v, c.dx.v)
+
+
+op = gpu_op(b"kmax_pooling", CU_ORDER, kmax_pooling_forward, kmax_pooling_backward)
 
 
 cdef size_t continuations_work(const Call* c, int i) noexcept nogil:
@@ -556,15 +579,6 @@ cdef int reshape_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 
 op = gpu_op(b"reshape", BASE, reshape_forward, reshape_backward)
 op.laid = always
-op.assigns = True
-
-
-cdef int flip_gradient_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return pass_elements(gpu, c, -1)
-
-
-op = gpu_op(b"flip_gradient", BASE, reshape_forward, flip_gradient_backward)
-op.laid = NULL
 op.assigns = True
 
 

@@ -39,7 +39,7 @@ def fitted(w: Writer, step: Step, x: Value) -> Value:
     return x._replace(dims=step.dims) if len(x.dims) == len(step.dims) else w.with_axes(x, step.dims)
 
 
-@converts("nobackprop", "flip_gradient", "scale_gradient", "to_device")
+@converts("nobackprop", "scale_gradient", "to_device")
 def identity(w: Writer, step: Step, args: list[Value]) -> str:
     return args[0].name
 

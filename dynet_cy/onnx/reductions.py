@@ -143,8 +143,8 @@ def ordered(w: Writer, step: Step, args: list[Value]) -> str:
 @converts("kmax_pooling")
 def kmax_pooling(w: Writer, step: Step, args: list[Value]) -> str:
     """The greatest elements, in the order of x: their sorted positions select them."""
-    x, axis = args[0], -w.whole(1) - 1
-    count = w.ints(w.whole(0))
+    x, axis = args[0], -w.whole(0) - 1
+    count = w.ints(w.whole(1))
     _, places = w.top(x.name, count, axis)
     in_order, _ = w.top(places, count, axis, largest=0)
     return w.add("GatherElements", x.name, in_order, axis=axis)
@@ -220,7 +220,6 @@ _TINY = float(np.finfo(np.float32).tiny)
 _SUMS = {
     "squared_norm": "SUM_SQUARE(x)",
     "dot_product": "SUM(a * b)",
-    "trace_of_product": "SUM(a * b)",
     "squared_distance": "SUM_SQUARE(a - b)",
     "l1_distance": "L1(a - b)",
     "binary_log_loss": f"SUM(0 - (b * LOG(MAX(a, {_TINY})) + (1 - b) * LOG(MAX(1 - a, {_TINY}))))",

@@ -9,7 +9,6 @@ from dynet_cy.ops.conv import (
     conv2d_bias,
     conv_transpose2d,
     filter1d_narrow,
-    kmax_pooling,
     kmh_ngram,
     maxpooling2d,
 )
@@ -173,6 +172,7 @@ from dynet_cy.ops.reduce import (
 from dynet_cy.ops.select import (
     argsort,
     cumprod,
+    kmax_pooling,
     logcumsumexp,
     pick,
     pick_batch,
@@ -227,7 +227,6 @@ __all__ = [
     "conv2d_bias",
     "conv_transpose2d",
     "filter1d_narrow",
-    "kmax_pooling",
     "kmh_ngram",
     "maxpooling2d",
     # custom
@@ -392,6 +391,7 @@ __all__ = [
     # select
     "argsort",
     "cumprod",
+    "kmax_pooling",
     "logcumsumexp",
     "pick",
     "pick_batch",

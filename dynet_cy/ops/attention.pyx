@@ -331,7 +331,9 @@ cdef void make_means(const Call* c, const Head* h, const Buffers* w) noexcept no
         w.means[j] = K.dot(h.value_rows, element(&c.y, h.b) + at + j * h.e, element(&c.dy, h.b) + at + j * h.e)
 
 
-cdef void head_backward(const Call* c, const Head* h, const Buffers* w, float* dq, float* dk, float* dv) noexcept nogil:
+cdef void head_backward(const Call* c, const Head* h, const Buffers* w, float* dq, float* dk, float* dv,
+                        float* dbias) noexcept nogil:
+    """Add the gradients of a head; only that of the bias if it is given."""
     cdef size_t query, queries, key, keys, low, most, u, t, j
     make_means(c, h, w)
     for u in range(blocks(h.m, QUERIES)):
@@ -343,27 +345,15 @@ cdef void head_backward(const Call* c, const Head* h, const Buffers* w, float* d
             key = low + t * KEYS
             keys = least(most - key, KEYS)
             make_slopes(c, h, w, query, queries, key, keys, dv)
+            if dbias != NULL:
+                for j in range(queries):
+                    K.add(keys, w.slopes + j * keys, dbias + (query + j) * h.next_bias + key)
+                continue
             K.sgemm(0, 0, h.rows, queries, keys, 1, h.k + key * h.d, h.d, w.slopes, keys, 1 if t else 0, w.dq, h.rows)
             K.sgemm(0, 1, h.rows, keys, queries, 1, w.q, h.rows, w.slopes, keys, 1, dk + key * h.d, h.d)
-        if most > low:
+        if most > low and dbias == NULL:
             for j in range(queries):
                 K.axpy(h.rows, c.attrs[ATTENTION_SCALE].f, w.dq + j * h.rows, dq + (query + j) * h.d)
-
-
-cdef void bias_backward(const Call* c, const Head* h, const Buffers* w, float* dbias) noexcept nogil:
-    cdef size_t query, queries, key, keys, low, most, u, t, j
-    make_means(c, h, w)
-    for u in range(blocks(h.m, QUERIES)):
-        query = u * QUERIES
-        queries = least(h.m - query, QUERIES)
-        low, most = begin(c, h, query), reach(c, h, query + queries - 1)
-        scaled_queries(c, h, w, query, queries)
-        for t in range(spans(low, most)):
-            key = low + t * KEYS
-            keys = least(most - key, KEYS)
-            make_slopes(c, h, w, query, queries, key, keys, NULL)
-            for j in range(queries):
-                K.add(keys, w.slopes + j * keys, dbias + (query + j) * h.next_bias + key)
 
 
 cdef void attention_prepare(const Call* c) noexcept nogil:
@@ -377,7 +367,7 @@ cdef void attention_prepare(const Call* c) noexcept nogil:
         for k in range(heads_in(c.attrs)):
             head_of(c, b, k, &w, &h)
             head_backward(c, &h, &w, gradient_of(c, 0, b) + k * h.rows, gradient_of(c, 1, b) + k * h.rows,
-                          gradient_of(c, 2, b) + k * h.value_rows)
+                          gradient_of(c, 2, b) + k * h.value_rows, NULL)
 
 
 cdef void attention_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -393,7 +383,7 @@ cdef void attention_backward(const Call* c, uint32_t i) noexcept nogil:
     for b in range(c.y.dim.bd):
         for k in range(heads_in(c.attrs)):
             head_of(c, b, k, &w, &h)
-            bias_backward(c, &h, &w, element(&c.dx, b) + bias_at(&c.x[3].dim, k))
+            head_backward(c, &h, &w, NULL, NULL, NULL, element(&c.dx, b) + bias_at(&c.x[3].dim, k))
 
 
 cdef Op* new_attention(const char* name, const char* args) except NULL:

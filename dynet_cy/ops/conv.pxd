@@ -1,6 +1,7 @@
 """Convolution and pooling.  Images are rows x columns x channels."""
 
 from libc.stdint cimport int32_t, uint32_t
+from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Attr, Dim, axis_of
 from dynet_cy.graph.structs cimport Extra
@@ -84,30 +85,23 @@ cdef inline dy_window pool_window(const Dim* x, const Attr* attrs) noexcept nogi
     return plain_window(x, <uint32_t>(rows if rows > 0 else -rows), attrs[1].u, stride, pad if rows > 0 else NULL)
 
 
-cdef inline Pooling sized(const Dim* x, const Attr* attrs) noexcept nogil:
-    """Windows of a size; attributes as of `pool_window`."""
-    cdef dy_window w = pool_window(x, attrs)
+cdef inline Pooling pooling_by(const Dim* x, const Attr* attrs) noexcept nogil:
+    """Windows as `pool_window` says or, if there is no stride, as many as the first two attributes say."""
     cdef Pooling p
+    cdef dy_window w
     cdef int k
-    p.adaptive = 0
-    p.channels = <uint32_t>w.channels
-    for k in range(2):
-        p.inputs[k] = <uint32_t>w.inputs[k]
-        p.out[k] = <uint32_t>w.out[k]
-        p.size[k] = <uint32_t>w.size[k]
-        p.stride[k] = <uint32_t>w.stride[k]
-        p.pad[k] = <uint32_t>w.pad[k]
-    return p
-
-
-cdef inline Pooling adaptive(const Dim* x, const Attr* attrs) noexcept nogil:
-    """As many windows as the first two attributes say."""
-    cdef Pooling p
-    cdef int k
-    p.adaptive = 1
+    memset(&p, 0, sizeof(p))
     p.channels = axis_of(x, 2)
+    p.adaptive = attrs[2].u == 0
+    if not p.adaptive:
+        w = pool_window(x, attrs)
     for k in range(2):
         p.inputs[k] = axis_of(x, k)
-        p.out[k] = attrs[k].u
-        p.size[k] = p.stride[k] = p.pad[k] = 0
+        if p.adaptive:
+            p.out[k] = attrs[k].u
+        else:
+            p.out[k] = <uint32_t>w.out[k]
+            p.size[k] = <uint32_t>w.size[k]
+            p.stride[k] = <uint32_t>w.stride[k]
+            p.pad[k] = <uint32_t>w.pad[k]
     return p

@@ -50,9 +50,6 @@ def maxpooling2d(
 def filter1d_narrow(x: Expression, y: Expression) -> Expression:
     """One-dimensional convolution along columns, without padding."""
 
-def kmax_pooling(x: Expression, k: int, d: int = 1) -> Expression:
-    """The k greatest elements along an axis, in the order of x; of equal elements the first."""
-
 def kmh_ngram(x: Expression, v: int) -> Expression:
     """Sums of v adjacent columns of a matrix."""
 

@@ -1,7 +1,7 @@
 """Convolution and pooling.  Images are rows x columns x channels."""
 
 from libc.math cimport INFINITY
-from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport MOST_ALONG, Call, Dim, Tensor, axis_of, element, size_of, total_of
@@ -11,10 +11,8 @@ from dynet_cy.graph.making cimport apply, apply1x, apply2, apply2x
 from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K, dy_conv_work, dy_conv_work_back, dy_window, dy_window_reach
 from dynet_cy.kernels.product cimport ELEMENT_COST, gemm, in_parts, in_ranges
-from dynet_cy.ops.inputs cimport axis_in, whole
-from dynet_cy.ops.loops cimport (
-    Split, Terms, add_where, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms, split_at,
-)
+from dynet_cy.ops.inputs cimport of_words, whole
+from dynet_cy.ops.loops cimport Split, Terms, add_where, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms, matrix
 from dynet_cy.ops.registry cimport ASSIGNS, SHARE, UNREAD, UNREAD_RESULT, Op, Shapes, as_many_as_y, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
@@ -600,13 +598,21 @@ cdef int set_windows(Extra* extra, object ksize, object stride, bint valid, obje
     return 0
 
 
-cdef int maxpooling2d_dim(const Shapes* s, Dim* y) except -1:
-    cdef dy_window w = pool_window(s.x[0], s.attrs)
-    check_image(s.x[0], &w, s.attrs[0].i < 0, "window")
+cdef int pooled_dim(const Shapes* s, Dim* y) except -1:
+    """The shape rule of pooling of all kinds."""
+    cdef Pooling p = pooling_by(s.x[0], s.attrs)
+    cdef dy_window w
+    if not p.adaptive:
+        w = pool_window(s.x[0], s.attrs)
+        check_image(s.x[0], &w, s.attrs[0].i < 0, "window")
+    elif s.x[0].nd > 3:
+        raise DimensionError("x must have at most 3 axes: rows, columns, channels")
+    elif p.inputs[0] == 0 or p.inputs[1] == 0:
+        raise DimensionError("x must have rows and columns")
     same_dim(s, y)
     y.nd = max(s.x[0].nd, <uint32_t>2)
-    y.d[0] = <uint32_t>w.out[0]
-    y.d[1] = <uint32_t>w.out[1]
+    y.d[0] = p.out[0]
+    y.d[1] = p.out[1]
     return 0
 
 
@@ -641,7 +647,7 @@ cdef size_t maxpooling2d_work(const Call* c, int i) noexcept nogil:
     return <size_t>axis_of(&c.y.dim, 0) * c.y.dim.bd if i >= 0 else 0
 
 
-cdef Op* MAXPOOLING2D = register(b"maxpooling2d", b"x", maxpooling2d_dim, maxpooling2d_forward, maxpooling2d_backward,
+cdef Op* MAXPOOLING2D = register(b"maxpooling2d", b"x", pooled_dim, maxpooling2d_forward, maxpooling2d_backward,
                                  ASSIGNS, maxpooling2d_work)
 
 
@@ -686,10 +692,7 @@ cdef int filter1d_dim(const Shapes* s, Dim* y) except -1:
         raise DimensionError(f"x has {axis_of(x, 0)} rows but the filter {axis_of(f, 0)}")
     if axis_of(f, 1) > axis_of(x, 1) or axis_of(f, 1) == 0:
         raise DimensionError(f"the filter has {axis_of(f, 1)} columns and x only {axis_of(x, 1)}")
-    y.nd = 2
-    y.d[0] = axis_of(f, 2)
-    y.d[1] = axis_of(x, 1) - axis_of(f, 1) + 1
-    return 0
+    return matrix(y, axis_of(f, 2), axis_of(x, 1) - axis_of(f, 1) + 1)
 
 
 cdef void filter1d_forward(const Call* c) noexcept nogil:
@@ -749,110 +752,6 @@ def filter1d_narrow(x, y):
     return apply2(FILTER1D, x, y)
 
 
-# ---- kmax_pooling: the k greatest along axis d, in the order of x ---------------------------
-# Attributes: k, d, and whether NaN is ignored, as in DyNet; otherwise it is above all numbers.  The positions of the
-# elements are saved.
-
-cdef int kmax_dim(const Shapes* s, Dim* y) except -1:
-    cdef int32_t k = s.attrs[0].i, d = s.attrs[1].i
-    if d < 0 or <uint32_t>d >= s.x[0].nd:
-        raise DimensionError(f"x has no axis {d}")
-    if k < 1 or <uint32_t>k > s.x[0].d[d]:
-        raise DimensionError(f"k is {k}, but axis {d} has {s.x[0].d[d]} elements")
-    same_dim(s, y)
-    y.d[d] = <uint32_t>k
-    return 0
-
-
-cdef inline bint is_above(float a, float b, bint nan_above) noexcept nogil:
-    """Whether a comes before b; NaN before all numbers, or after them."""
-    return a > b or ((a != a and b == b) if nan_above else (a == a and b != b))
-
-
-cdef inline bint is_level(float a, float b) noexcept nogil:
-    return a == b or (a != a and b != b)
-
-
-cdef void kmax_forward(const Call* c) noexcept nogil:
-    cdef bint nan_above = not c.attrs[2].u
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[1].u)
-    cdef size_t inner = s.pre, n = s.len, k = c.attrs[0].u, o, p, j, m, rank
-    cdef uint32_t b
-    cdef uint32_t* source
-    cdef float* x
-    cdef float* y
-    cdef float* best = c.work                   # the k greatest so far, in descending order
-    cdef float v
-    cdef bint level
-    for b in range(c.y.dim.bd):
-        source = <uint32_t*>c.saved + b * size_of(&c.y.dim)
-        for o in range(s.post):
-            for p in range(inner):
-                x = element(&c.x[0], b) + o * n * inner + p
-                y = element(&c.y, b) + o * k * inner + p
-                m = 0
-                for j in range(n):
-                    v = x[j * inner]
-                    if m == k and not is_above(v, best[k - 1], nan_above):
-                        continue
-                    rank = m if m < k else k - 1
-                    while rank > 0 and is_above(v, best[rank - 1], nan_above):
-                        best[rank] = best[rank - 1]
-                        rank -= 1
-                    best[rank] = v
-                    m += m < k
-                # Take what exceeds the least of them, and the first elements that equal it.
-                rank = 0
-                for j in range(k):
-                    rank += is_level(best[j], best[k - 1])
-                m = 0
-                for j in range(n):
-                    v = x[j * inner]
-                    level = is_level(v, best[k - 1])
-                    if is_above(v, best[k - 1], nan_above) or (level and rank > 0):
-                        rank -= level and rank > 0
-                        y[m * inner] = v
-                        source[o * k * inner + m * inner + p] = <uint32_t>j
-                        m += 1
-                        if m == k:
-                            break
-
-
-cdef void kmax_backward(const Call* c, uint32_t i) noexcept nogil:
-    add_where(c, split_at(&c.x[0].dim, c.attrs[1].u), c.attrs[0].u)
-
-
-cdef size_t kmax_work(const Call* c, int i) noexcept nogil:
-    return <size_t>c.attrs[0].i if i < 0 else 0
-
-
-cdef Op* KMAX = register(b"kmax_pooling", b"x", kmax_dim, kmax_forward, kmax_backward, UNREAD, kmax_work, as_many_as_y)
-
-
-def kmax_pooling(x, k: int, d=1):
-    """The k greatest elements along an axis, in the order of x; of equal elements the first.
-
-    NaN is above all numbers. With ``import dynet`` it is ignored, as in DyNet, if there are enough numbers.
-
-    Args:
-        x: any expression.
-        k: how many.
-        d: the axis (default: 1).
-
-    Raises:
-        DimensionError: x has no axis d, or fewer than k elements along it.
-
-    Example:
-        >>> dy.kmax_pooling(dy.inputTensor([[3, 1, 2]]), 2).npvalue()
-        array([[3., 2.]])
-    """
-    cdef Extra extra = no_extra()
-    extra.attrs[0].i = <int>whole(k, "kmax_pooling", "k")
-    extra.attrs[1].i = <int>axis_in(x, d, "kmax_pooling")
-    extra.attrs[2].u = follows_dynet()
-    return apply1x(KMAX, x, &extra)
-
-
 # ---- kmh_ngram: y_ij = sum_k x_i(j+k), k from 0 to n - 1 --------------------------
 
 cdef int kmh_ngram_dim(const Shapes* s, Dim* y) except -1:
@@ -861,10 +760,7 @@ cdef int kmh_ngram_dim(const Shapes* s, Dim* y) except -1:
         raise DimensionError("x must be a matrix")
     if n > axis_of(s.x[0], 1):
         raise DimensionError(f"x has {axis_of(s.x[0], 1)} columns, {n} are needed")
-    y.nd = 2
-    y.d[0] = axis_of(s.x[0], 0)
-    y.d[1] = axis_of(s.x[0], 1) - n + 1
-    return 0
+    return matrix(y, axis_of(s.x[0], 0), axis_of(s.x[0], 1) - n + 1)
 
 
 cdef void kmh_ngram_forward(const Call* c) noexcept nogil:
@@ -906,8 +802,7 @@ def kmh_ngram(x, v: int):
     cdef Py_ssize_t n = whole(v, "kmh_ngram", "v")
     if n < 1:
         raise ValueError(f"kmh_ngram: v must be at least 1, not {v}")
-    cdef Extra extra = no_extra()
-    extra.attrs[0].u = <uint32_t>n
+    cdef Extra extra = of_words(<uint32_t>n)
     return apply1x(KMH_NGRAM, x, &extra)
 
 
@@ -915,18 +810,10 @@ def kmh_ngram(x, v: int):
 #
 # Average and adaptive pooling.  Images are rows x columns x channels.
 
-cdef int image_dim(const Shapes* s, const Pooling* p, Dim* y) except -1:
-    """The shape of an image with the channels of x and the given rows and columns."""
-    same_dim(s, y)
-    y.nd = max(s.x[0].nd, <uint32_t>2)
-    y.d[0] = p.out[0]
-    y.d[1] = p.out[1]
-    return 0
-
-
 # ---- averages: y = mean of the part of each window that is inside the image ----------
 
-cdef void average(const Call* c, const Pooling* p) noexcept nogil:
+cdef void average(const Call* c) noexcept nogil:
+    cdef Pooling p = pooling_by(&c.x[0].dim, c.attrs)
     cdef size_t channel, pixels = <size_t>p.inputs[0] * p.inputs[1], j
     cdef uint32_t b, o, t, i, low, high, first, last
     cdef double total
@@ -937,9 +824,9 @@ cdef void average(const Call* c, const Pooling* p) noexcept nogil:
         for channel in range(p.channels):
             x = element(&c.x[0], b) + channel * pixels
             for o in range(p.out[1]):
-                pooled(p, 1, o, &first, &last)
+                pooled(&p, 1, o, &first, &last)
                 for t in range(p.out[0]):
-                    pooled(p, 0, t, &low, &high)
+                    pooled(&p, 0, t, &low, &high)
                     total = 0
                     for i in range(first, last):
                         for j in range(low, high):
@@ -948,7 +835,8 @@ cdef void average(const Call* c, const Pooling* p) noexcept nogil:
                     y += 1
 
 
-cdef void average_backward(const Call* c, const Pooling* p) noexcept nogil:
+cdef void average_backward(const Call* c, uint32_t argument) noexcept nogil:
+    cdef Pooling p = pooling_by(&c.x[0].dim, c.attrs)
     cdef size_t channel, pixels = <size_t>p.inputs[0] * p.inputs[1], j
     cdef uint32_t b, o, t, i, low, high, first, last
     cdef float g
@@ -959,9 +847,9 @@ cdef void average_backward(const Call* c, const Pooling* p) noexcept nogil:
         for channel in range(p.channels):
             dx = element(&c.dx, b) + channel * pixels
             for o in range(p.out[1]):
-                pooled(p, 1, o, &first, &last)
+                pooled(&p, 1, o, &first, &last)
                 for t in range(p.out[0]):
-                    pooled(p, 0, t, &low, &high)
+                    pooled(&p, 0, t, &low, &high)
                     g = dy[0] / ((last - first) * <size_t>(high - low))
                     dy += 1
                     for i in range(first, last):
@@ -971,26 +859,7 @@ cdef void average_backward(const Call* c, const Pooling* p) noexcept nogil:
 
 # ---- avgpooling2d: attributes: see `pool_window` -----------------------------------------
 
-cdef int avgpooling2d_dim(const Shapes* s, Dim* y) except -1:
-    cdef dy_window w = pool_window(s.x[0], s.attrs)
-    cdef Pooling p
-    check_image(s.x[0], &w, s.attrs[0].i < 0, "window")
-    p = sized(s.x[0], s.attrs)
-    return image_dim(s, &p, y)
-
-
-cdef void avgpooling2d_forward(const Call* c) noexcept nogil:
-    cdef Pooling p = sized(&c.x[0].dim, c.attrs)
-    average(c, &p)
-
-
-cdef void avgpooling2d_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Pooling p = sized(&c.x[0].dim, c.attrs)
-    average_backward(c, &p)
-
-
-cdef Op* AVGPOOLING2D = register(b"avgpooling2d", b"x", avgpooling2d_dim, avgpooling2d_forward, avgpooling2d_backward,
-                                 UNREAD)
+cdef Op* AVGPOOLING2D = register(b"avgpooling2d", b"x", pooled_dim, average, average_backward, UNREAD)
 
 
 def avgpooling2d(x, ksize: Sequence[int], stride: Sequence[int], bint is_valid=True,
@@ -1025,28 +894,7 @@ def avgpooling2d(x, ksize: Sequence[int], stride: Sequence[int], bint is_valid=T
 # ---- adaptive pooling: attributes: rows and columns of the result -----------------------
 # Along an axis of m elements, window o of n goes from floor(o m / n) up to ceil((o + 1) m / n).
 
-cdef int adaptive_dim(const Shapes* s, Dim* y) except -1:
-    cdef Pooling p
-    if s.x[0].nd > 3:
-        raise DimensionError("x must have at most 3 axes: rows, columns, channels")
-    p = adaptive(s.x[0], s.attrs)
-    if p.inputs[0] == 0 or p.inputs[1] == 0:
-        raise DimensionError("x must have rows and columns")
-    return image_dim(s, &p, y)
-
-
-cdef void adaptive_avg_forward(const Call* c) noexcept nogil:
-    cdef Pooling p = adaptive(&c.x[0].dim, c.attrs)
-    average(c, &p)
-
-
-cdef void adaptive_avg_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Pooling p = adaptive(&c.x[0].dim, c.attrs)
-    average_backward(c, &p)
-
-
-cdef Op* ADAPTIVE_AVG = register(b"adaptive_avgpooling2d", b"x", adaptive_dim, adaptive_avg_forward,
-                                 adaptive_avg_backward)
+cdef Op* ADAPTIVE_AVG = register(b"adaptive_avgpooling2d", b"x", pooled_dim, average, average_backward)
 
 
 cdef Expression apply_adaptive(const Op* op, object x, object size, str function):
@@ -1083,7 +931,7 @@ def adaptive_avgpooling2d(x, size: Sequence[int]):
 # NaN.
 
 cdef void adaptive_max_forward(const Call* c) noexcept nogil:
-    cdef Pooling p = adaptive(&c.x[0].dim, c.attrs)
+    cdef Pooling p = pooling_by(&c.x[0].dim, c.attrs)
     cdef size_t channel, pixels = <size_t>p.inputs[0] * p.inputs[1], j
     cdef uint32_t b, o, t, i, low, high, first, last
     cdef uint32_t* where = <uint32_t*>c.saved
@@ -1112,7 +960,7 @@ cdef void adaptive_max_forward(const Call* c) noexcept nogil:
 
 
 cdef void adaptive_max_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Pooling p = adaptive(&c.x[0].dim, c.attrs)
+    cdef Pooling p = pooling_by(&c.x[0].dim, c.attrs)
     cdef Split channels
     channels.pre = 1
     channels.len = <size_t>p.inputs[0] * p.inputs[1]
@@ -1120,7 +968,7 @@ cdef void adaptive_max_backward(const Call* c, uint32_t i) noexcept nogil:
     add_where(c, channels, <size_t>p.out[0] * p.out[1])
 
 
-cdef Op* ADAPTIVE_MAX = register(b"adaptive_maxpooling2d", b"x", adaptive_dim, adaptive_max_forward,
+cdef Op* ADAPTIVE_MAX = register(b"adaptive_maxpooling2d", b"x", pooled_dim, adaptive_max_forward,
                                  adaptive_max_backward, 0, NULL, as_many_as_y)
 
 

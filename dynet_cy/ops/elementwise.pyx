@@ -8,7 +8,7 @@ import numpy as np
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport INTEGERS, Call, Dim, axis_of, element, same_shape, size_of, total_of
+from dynet_cy.core.tensor cimport INTEGERS, Call, Dim, axis_of, element, size_of, total_of
 from dynet_cy.graph.expressions cimport (
     OPERATOR_ADD, OPERATOR_DIV, OPERATOR_GREATER, OPERATOR_GREATER_EQUAL, OPERATOR_LESS, OPERATOR_LESS_EQUAL,
     OPERATOR_MUL, OPERATOR_NEG, OPERATOR_POW, OPERATOR_SUB, Expression, dim_of, number_in, set_operator,
@@ -29,11 +29,12 @@ from dynet_cy.kernels.kernels cimport (
     DY_UNARY_shift, dy_kernels,
 )
 from dynet_cy.kernels.product cimport InRanges, in_ranges
+from dynet_cy.ops.inputs cimport of_numbers
 from dynet_cy.ops.linalg cimport MATMUL
 from dynet_cy.ops.loops cimport pass_on
 from dynet_cy.ops.registry cimport (
-    ADDS, ALL, ASSIGNS, FIRST, FLAT, MULTIPLIES, UNCHANGED, UNREAD, Backward, Forward, Op, Shapes, as_many_as_y,
-    broadcast_dim, op_at, register, same_dim,
+    ADDS, ALL, ASSIGNS, BY_ELEMENT, FIRST, FLAT, MULTIPLIES, UNCHANGED, UNREAD, Backward, Forward, Op, Shapes,
+    as_many_as_y, broadcast_dim, equal_dim, op_at, register, same_dim,
 )
 
 from dynet_cy.graph.structs import carriers, operators
@@ -84,8 +85,8 @@ cdef int integers_dim(const Shapes* s, Dim* y) except -1:
 
 cdef int which
 for which in range(DY_INTEGER_COUNT):
-    INTEGER[which] = register(dy_integer_names[which], b"a b", integers_dim, dy_integer_forwards[which], NULL)
-    INTEGER[which].batching = FLAT
+    INTEGER[which] = register(dy_integer_names[which], b"a b", integers_dim, dy_integer_forwards[which], NULL,
+                              BY_ELEMENT)
     INTEGER[which].integers = ALL
     INTEGER[which].result = dy_integer_results[which]
     INTEGER[which].truth = dy_integer_results[which] != INTEGERS
@@ -215,9 +216,7 @@ for which in range(DY_UNARY_COUNT):
 
 cdef Expression apply_unary(int which, object x, float p0, float p1):
     """A node of a function with up to two constants."""
-    cdef Extra extra = no_extra()
-    extra.attrs[0].f = p0
-    extra.attrs[1].f = p1
+    cdef Extra extra = of_numbers(p0, p1)
     return apply1x(UNARY[which], x, &extra)
 
 
@@ -995,6 +994,17 @@ def colwise_add(x, y):
     return apply2(BINARY[DY_BINARY_add], expression(x, "colwise_add", "x"), expression(y, "colwise_add", "y"))
 
 
+cdef object with_number(int which, int which_const, int whole, object x, object y, str op, bint turned=False):
+    """Row `which` of x and y, an expression, a number or an array; `turned`: of y and x."""
+    z = integers_of(whole, y, x) if turned else integers_of(whole, x, y)
+    if z is not None:
+        return z
+    y = operand(y, op, "y")
+    if isinstance(y, Expression):
+        return apply2(BINARY[which], y, x) if turned else apply2(BINARY[which], x, y)
+    return apply_unary(which_const, x, y, 0)
+
+
 def bmin(x, y: Expression | _Number):
     """Elementwise minimum; shapes broadcast.  Where the two are equal, y gets the gradient, or x if y is a number.
 
@@ -1005,13 +1015,7 @@ def bmin(x, y: Expression | _Number):
         >>> dy.bmin(dy.inputVector([1, 5]), dy.inputVector([3, 4])).npvalue()
         array([1., 4.])
     """
-    z = integers_of(INT_MIN, x, y)
-    if z is not None:
-        return z
-    y = operand(y, "bmin", "y")
-    if isinstance(y, Expression):
-        return apply2(BINARY[DY_BINARY_min], x, y)
-    return apply_unary(DY_UNARY_min_const, x, y, 0)
+    return with_number(DY_BINARY_min, DY_UNARY_min_const, INT_MIN, x, y, "bmin")
 
 
 def bmax(x, y: Expression | _Number):
@@ -1027,13 +1031,7 @@ def bmax(x, y: Expression | _Number):
         >>> dy.bmax(dy.inputVector([1, 5]), dy.inputVector([3, 4])).npvalue()
         array([3., 5.])
     """
-    z = integers_of(INT_MAX, x, y)
-    if z is not None:
-        return z
-    y = operand(y, "bmax", "y")
-    if isinstance(y, Expression):
-        return apply2(BINARY[DY_BINARY_max], x, y)
-    return apply_unary(DY_UNARY_max_const, x, y, 0)
+    return with_number(DY_BINARY_max, DY_UNARY_max_const, INT_MAX, x, y, "bmax")
 
 
 def pow(x: Expression | _Number, y: Expression | _Number):
@@ -1053,17 +1051,6 @@ def pow(x: Expression | _Number, y: Expression | _Number):
 
 # ---- comparisons and choices ---------------------------------------------------
 
-cdef object compared(int which, int which_const, int whole, object x, object y, str op):
-    """x compared with y, an expression, a number or an array."""
-    z = integers_of(whole, x, y)
-    if z is not None:
-        return z
-    y = operand(y, op, "y")
-    if isinstance(y, Expression):
-        return apply2(BINARY[which], x, y)
-    return apply_unary(which_const, x, y, 0)
-
-
 def less(x, y: Expression | _Number | npt.ArrayLike):
     """1 where an element of x is less than that of y, else 0; shapes broadcast.  Also written ``x < y``.
 
@@ -1077,7 +1064,7 @@ def less(x, y: Expression | _Number | npt.ArrayLike):
         >>> dy.less(dy.inputVector([1, 2, 3]), 2).npvalue()
         array([1., 0., 0.])
     """
-    return compared(DY_BINARY_less, DY_UNARY_less_const, INT_LESS, x, y, "less")
+    return with_number(DY_BINARY_less, DY_UNARY_less_const, INT_LESS, x, y, "less")
 
 
 def less_equal(x, y: Expression | _Number | npt.ArrayLike):
@@ -1090,7 +1077,7 @@ def less_equal(x, y: Expression | _Number | npt.ArrayLike):
         >>> dy.less_equal(dy.inputVector([1, 2, 3]), 2).npvalue()
         array([1., 1., 0.])
     """
-    return compared(DY_BINARY_less_equal, DY_UNARY_less_equal_const, INT_LESS_EQUAL, x, y, "less_equal")
+    return with_number(DY_BINARY_less_equal, DY_UNARY_less_equal_const, INT_LESS_EQUAL, x, y, "less_equal")
 
 
 def greater(x, y: Expression | _Number | npt.ArrayLike):
@@ -1103,13 +1090,7 @@ def greater(x, y: Expression | _Number | npt.ArrayLike):
         >>> dy.greater(dy.inputVector([1, 2, 3]), 2).npvalue()
         array([0., 0., 1.])
     """
-    z = integers_of(INT_LESS, y, x)
-    if z is not None:
-        return z
-    y = operand(y, "greater", "y")
-    if isinstance(y, Expression):
-        return apply2(BINARY[DY_BINARY_less], y, x)
-    return apply_unary(DY_UNARY_greater_const, x, y, 0)
+    return with_number(DY_BINARY_less, DY_UNARY_greater_const, INT_LESS, x, y, "greater", True)
 
 
 def greater_equal(x, y: Expression | _Number | npt.ArrayLike):
@@ -1122,13 +1103,7 @@ def greater_equal(x, y: Expression | _Number | npt.ArrayLike):
         >>> dy.greater_equal(dy.inputVector([1, 2, 3]), 2).npvalue()
         array([0., 1., 1.])
     """
-    z = integers_of(INT_LESS_EQUAL, y, x)
-    if z is not None:
-        return z
-    y = operand(y, "greater_equal", "y")
-    if isinstance(y, Expression):
-        return apply2(BINARY[DY_BINARY_less_equal], y, x)
-    return apply_unary(DY_UNARY_greater_equal_const, x, y, 0)
+    return with_number(DY_BINARY_less_equal, DY_UNARY_greater_equal_const, INT_LESS_EQUAL, x, y, "greater_equal", True)
 
 
 def equal(x, y: Expression | _Number | npt.ArrayLike):
@@ -1141,7 +1116,7 @@ def equal(x, y: Expression | _Number | npt.ArrayLike):
         >>> dy.equal(dy.inputVector([1, 2, 3]), 2).npvalue()
         array([0., 1., 0.])
     """
-    return compared(DY_BINARY_equal, DY_UNARY_equal_const, INT_EQUAL, x, y, "equal")
+    return with_number(DY_BINARY_equal, DY_UNARY_equal_const, INT_EQUAL, x, y, "equal")
 
 
 def not_equal(x, y: Expression | _Number | npt.ArrayLike):
@@ -1154,7 +1129,7 @@ def not_equal(x, y: Expression | _Number | npt.ArrayLike):
         >>> dy.not_equal(dy.inputVector([1, 2, 3]), 2).npvalue()
         array([1., 0., 1.])
     """
-    return compared(DY_BINARY_not_equal, DY_UNARY_not_equal_const, INT_NOT_EQUAL, x, y, "not_equal")
+    return with_number(DY_BINARY_not_equal, DY_UNARY_not_equal_const, INT_NOT_EQUAL, x, y, "not_equal")
 
 
 cdef Expression as_expression(object value, str op, str argument):
@@ -1265,15 +1240,10 @@ cdef object add(object a, object b):
     z = integers_of(INT_ADD, a, b)
     if z is not None:
         return z
-    if isinstance(a, Expression):
-        b = operand(b, "+", "the right side")
-        if isinstance(b, Expression):
-            return apply2(BINARY[DY_BINARY_add], a, b)
+    a, b = operand(a, "+", "the left side"), operand(b, "+", "the right side")
+    if not isinstance(b, Expression):
         return apply_unary(DY_UNARY_shift, a, b, 0)
-    a = operand(a, "+", "the left side")
-    if isinstance(a, Expression):
-        return apply2(BINARY[DY_BINARY_add], a, b)
-    return apply_unary(DY_UNARY_shift, b, a, 0)
+    return apply2(BINARY[DY_BINARY_add], a, b) if isinstance(a, Expression) else apply_unary(DY_UNARY_shift, b, a, 0)
 
 
 cdef object subtract(object a, object b):
@@ -1282,12 +1252,9 @@ cdef object subtract(object a, object b):
     z = integers_of(INT_SUB, a, b)
     if z is not None:
         return z
-    if isinstance(a, Expression):
-        b = operand(b, "-", "the right side")
-        if isinstance(b, Expression):
-            return apply2(BINARY[DY_BINARY_sub], a, b)
+    a, b = operand(a, "-", "the left side"), operand(b, "-", "the right side")
+    if not isinstance(b, Expression):
         return apply_unary(DY_UNARY_shift, a, -b, 0)
-    a = operand(a, "-", "the left side")
     if isinstance(a, Expression):
         return apply2(BINARY[DY_BINARY_sub], a, b)
     return apply_unary(DY_UNARY_shift, apply1(UNARY[DY_UNARY_negate], b), a, 0)
@@ -1299,15 +1266,10 @@ cdef object multiply(object a, object b):
     z = integers_of(INT_MUL, a, b)
     if z is not None:
         return z
-    if isinstance(a, Expression):
-        b = operand(b, "*", "the right side")
-        if isinstance(b, Expression):
-            return times(a, b)
+    a, b = operand(a, "*", "the left side"), operand(b, "*", "the right side")
+    if not isinstance(b, Expression):
         return apply_unary(DY_UNARY_scale, a, b, 0)
-    a = operand(a, "*", "the left side")
-    if isinstance(a, Expression):
-        return times(a, b)
-    return apply_unary(DY_UNARY_scale, b, a, 0)
+    return times(a, b) if isinstance(a, Expression) else apply_unary(DY_UNARY_scale, b, a, 0)
 
 
 def cmult(x, y):
@@ -1344,16 +1306,11 @@ cdef Expression times(Expression a, Expression b):
 
 
 cdef object divide(object a, object b):
-    cdef double divisor
-    if isinstance(a, Expression):
-        b = operand(b, "/", "the right side")
-        if isinstance(b, Expression):
-            return apply2(BINARY[DY_BINARY_div], a, b)
-        divisor = b
-        if divisor == 0:
+    a, b = operand(a, "/", "the left side"), operand(b, "/", "the right side")
+    if not isinstance(b, Expression):
+        if b == 0:
             raise ZeroDivisionError("/: an expression is divided by the number 0")
-        return apply_unary(DY_UNARY_scale, a, 1.0 / divisor, 0)
-    a = operand(a, "/", "the left side")
+        return apply_unary(DY_UNARY_scale, a, 1.0 / <double>b, 0)
     if isinstance(a, Expression):
         return apply2(BINARY[DY_BINARY_div], a, b)
     return apply_unary(DY_UNARY_reciprocal_scale, b, a, 0)
@@ -1466,17 +1423,6 @@ operators.update({"and": _and, "or": _or, "not": _not, "//": _floor_divide, "%":
 
 # ---- sums of many: y = sum xs, y = mean xs, y = max xs ------------------------
 
-cdef int equal_dim(const Shapes* s, Dim* y) except -1:
-    cdef uint32_t i
-    for i in range(1, s.n):
-        if not same_shape(s.x[i], s.x[0]):
-            raise DimensionError(f"xs[{i}] differs in shape from xs[0]")
-    y.nd = s.x[0].nd
-    for i in range(y.nd):
-        y.d[i] = s.x[0].d[i]
-    return 0
-
-
 # Rounding errors grow with the number of terms: more than this many are summed in double precision.
 cdef enum:
     MOST_TERMS = 1024
@@ -1531,13 +1477,12 @@ cdef void average_backward(const Call* c, uint32_t i) noexcept nogil:
     pass_on(c, <float>(1.0 / c.n))
 
 
-cdef Op* ESUM = register(b"esum", b"xs...", equal_dim, esum_forward, esum_backward, UNREAD | ASSIGNS, add_work)
-ESUM.batching = FLAT
+cdef Op* ESUM = register(b"esum", b"xs...", equal_dim, esum_forward, esum_backward,
+                         UNREAD | ASSIGNS | BY_ELEMENT, add_work)
 ESUM.in_place = UNCHANGED
 
-cdef Op* AVERAGE = register(b"average", b"xs...", equal_dim, average_forward, average_backward, UNREAD | ASSIGNS,
-                            add_work)
-AVERAGE.batching = FLAT
+cdef Op* AVERAGE = register(b"average", b"xs...", equal_dim, average_forward, average_backward,
+                            UNREAD | ASSIGNS | BY_ELEMENT, add_work)
 AVERAGE.in_place = True
 
 
@@ -1579,8 +1524,8 @@ cdef void emax_backward(const Call* c, uint32_t i) noexcept nogil:
                 dx[j] += dy[j]
 
 
-cdef Op* EMAX = register(b"emax", b"xs...", equal_dim, emax_forward, emax_backward, UNREAD, NULL, as_many_as_y)
-EMAX.batching = FLAT
+cdef Op* EMAX = register(b"emax", b"xs...", equal_dim, emax_forward, emax_backward, UNREAD | BY_ELEMENT, NULL,
+                         as_many_as_y)
 
 
 def esum(xs: Iterable[Expression]):

@@ -52,6 +52,10 @@ cdef uint32_t function_number(str name, str barred=*) except 0
 cdef uint32_t chooser_number(str name, str never=*, tuple arguments=*) except 0
 # For shape rules: an axis that is indexed by these must not have more than 2^24 elements if they are floats.
 cdef int need_positions(const Dim* indices, size_t n) except -1
+# For ops that choose elements: their results are indices; why they have no gradient.
+cdef void chooses(Op* op, const char* because) noexcept
+# The shape rule of ops that choose one of the elements along axis d, which is attribute 0.
+cdef int choice_dim(const Shapes* s, Dim* y) except -1
 # For shape rules: argument i must be one number for each batch element.
 cdef int need_one(const Shapes* s, uint32_t i) except -1
 

@@ -12,11 +12,13 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint32_t
 from libc.string cimport memset, strcmp
 
-from dynet_cy.core.tensor cimport FLOATS, Attr, Call, Dim, Tensor, number_at, size_of
+from dynet_cy.core.tensor cimport FLOATS, INTEGERS, Attr, Call, Dim, Tensor, number_at, size_of
 from dynet_cy.kernels.kernels cimport K, dy_kernels
 from dynet_cy.memory.bridge cimport dim_from_shape
-from dynet_cy.ops.loops cimport Split, split_at
-from dynet_cy.ops.registry cimport ALL, FIRST, LIST, MAX_OPS, SECOND, UNREAD, UNREAD_ODD, DimRule, Op, Shapes, register
+from dynet_cy.ops.loops cimport Split, split_at, without
+from dynet_cy.ops.registry cimport (
+    ALL, FIRST, LIST, MAX_OPS, SECOND, UNREAD, UNREAD_ODD, DimRule, Op, Shapes, need_d, register,
+)
 
 
 # ==== positions ===================================================================================
@@ -138,6 +140,20 @@ cdef int need_positions(const Dim* indices, size_t n) except -1:
         raise DimensionError(
             f"an index in floats reaches {<int>MOST_POSITIONS} elements (2^24), but there are {n}; integers reach all, "
             "such as those of argmax, input_indices and to_int")
+    return 0
+
+
+cdef void chooses(Op* op, const char* because) noexcept:
+    op.result = INTEGERS
+    op.raised = refused
+    op.no_gradient_because = because
+
+
+cdef int choice_dim(const Shapes* s, Dim* y) except -1:
+    need_d(s)
+    if s.x[0].d[s.attrs[0].u] == 0:
+        raise DimensionError("x has no elements along d")
+    without(s.x[0], <uint32_t>1 << s.attrs[0].u, y)
     return 0
 
 

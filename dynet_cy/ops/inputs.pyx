@@ -78,9 +78,7 @@ cdef int set_index(Extra* extra, uint32_t* word, object value, str op) except -1
     if index < 0:
         raise IndexError(f"{op}: index {index} is out of range")
     word[0] = <uint32_t>index
-    extra.items = word
-    extra.n_items = 1
-    extra.item_count = 1
+    set_item(extra, word)
     return 0
 
 
@@ -107,24 +105,33 @@ cdef bytes set_indices(Extra* extra, object values, str op):
     Returns:
         The object that owns their memory, which must live until the node is made.
     """
-    cdef bytes held
+    cdef bytes held = words_of(values, op)
+    extra.items = <const uint32_t*><const char*>held
+    extra.n_items = <uint32_t>(len(held) // sizeof(uint32_t))
+    extra.item_count = 1
+    return held
+
+
+cdef bytes set_shared_indices(Extra* extra, object values, str op, str what):
+    """The same for a list that all batch elements share; `what`: its elements, for errors."""
+    cdef bytes held = set_indices(extra, values, op)
+    if extra.n_items >= 2**16:
+        raise ValueError(f"{op}: {extra.n_items} {what} are given, at most 65535 are possible")
+    extra.item_count = extra.n_items
+    return held
+
+
+cdef bytes words_of(object values, str op):
+    """Indices as 32-bit words."""
     if type(values) is list or type(values) is tuple:
-        held = index_words(values, op)
-        extra.items = <const uint32_t*><const char*>held
-        extra.n_items = <uint32_t>len(values)
-        extra.item_count = 1
-        return held
+        return index_words(values, op)
     array = whole_where_possible(np.asarray(values), op)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
         raise TypeError(f"{op}: a list of indices is needed, not {values!r}")
     if array.min() < 0 or array.max() > MOST_ALONG:
         worst = array.min() if array.min() < 0 else array.max()
         raise IndexError(f"{op}: index {worst} is out of range: from 0 to {MOST_ALONG} - 1 are possible (2^31 - 2)")
-    held = array.astype(np.uint32).tobytes()
-    extra.items = <const uint32_t*><const char*>held
-    extra.n_items = len(array)
-    extra.item_count = 1
-    return held
+    return array.astype(np.uint32).tobytes()
 
 
 cdef bint is_list(object values):
@@ -674,12 +681,11 @@ ONE_HOT_AT.no_gradient_because = b"indices have no gradient"
 
 
 cdef Expression one_hot_at(object d, Expression idx):
-    cdef Extra extra = no_extra()
+    cdef Extra extra
     cdef Py_ssize_t n = whole(d, "one_hot", "d")
     if n < 0:
         raise DimensionError(f"one_hot: d must be a number of elements from 0 on, not {d}")
-    extra.attrs[0].u = <uint32_t>n
-    extra.attrs[3].u = function_number("one_hot")
+    extra = of_words(<uint32_t>n, 0, 0, function_number("one_hot"))
     return apply1x(ONE_HOT_AT, idx, &extra)
 
 

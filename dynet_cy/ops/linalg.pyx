@@ -6,7 +6,10 @@ from libc.string cimport memcpy
 from dynet_cy.core.tensor cimport (
     Call, Dim, Packed, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of,
 )
-from dynet_cy.graph.making cimport apply, apply2
+from dynet_cy.graph.expressions cimport dim_of
+from dynet_cy.graph.making cimport apply, apply2, apply2_for, expression
+from dynet_cy.graph.origin cimport describe_dim
+from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K, DY_UNARY_logistic, DY_UNARY_tanh
 from dynet_cy.kernels.product cimport ELEMENT_COST, gemm, in_ranges, product, product_plus, weight_gradient
 from dynet_cy.ops.loops cimport Terms, begin_terms, end_terms, next_term, put_scaled, scalar, terms_work
@@ -395,12 +398,8 @@ cdef size_t dot_product_work(const Call* c, int i) noexcept nogil:
     return terms_work(c, i) if i >= 0 else 0
 
 
-cdef Op* new_dot_product(const char* name, DimRule shape) except NULL:
-    return register(name, b"a b", shape, dot_product_forward, dot_product_backward, UNREAD_RESULT | ASSIGNS,
-                    dot_product_work)
-
-
-cdef Op* DOT_PRODUCT = new_dot_product(b"dot_product", dot_product_dim)
+cdef Op* DOT_PRODUCT = register(b"dot_product", b"a b", dot_product_dim, dot_product_forward, dot_product_backward,
+                                UNREAD_RESULT | ASSIGNS, dot_product_work)
 
 
 def dot_product(x, y):
@@ -420,15 +419,6 @@ def dot_product(x, y):
 
 # ---- trace_of_product: y = tr(a b') = sum_ij a_ij b_ij --------------------------
 
-cdef int trace_of_product_dim(const Shapes* s, Dim* y) except -1:
-    if s.x[0].nd > 2 or not same_shape(s.x[0], s.x[1]):
-        raise DimensionError("a and b must be matrices of one shape")
-    return dot_product_dim(s, y)
-
-
-cdef Op* TRACE_OF_PRODUCT = new_dot_product(b"trace_of_product", trace_of_product_dim)
-
-
 def trace_of_product(x, y):
     """Trace of x y', the product of a matrix and the transpose of another.
 
@@ -441,4 +431,10 @@ def trace_of_product(x, y):
         >>> dy.trace_of_product(dy.inputTensor([[1, 2], [3, 4]]), dy.inputTensor([[1, 0], [0, 1]])).value()
         5.0
     """
-    return apply2(TRACE_OF_PRODUCT, x, y)
+    cdef Extra extra = no_extra()
+    cdef const Dim* a = dim_of(expression(x, "trace_of_product", "x"))
+    cdef const Dim* b = dim_of(expression(y, "trace_of_product", "y"))
+    if a.nd > 2 or not same_shape(a, b):
+        raise DimensionError("trace_of_product: a and b must be matrices of one shape\n"
+                             f"    a  {describe_dim(a)}\n    b  {describe_dim(b)}")
+    return apply2_for("trace_of_product", NULL, DOT_PRODUCT, x, y, &extra)

@@ -25,10 +25,21 @@ cdef extern from "dynet_cy/axes.h" nogil:
     # end of functions
 
 
-cdef inline int scalar(Dim* y) noexcept:
-    """A shape rule: y has one element."""
+cdef inline int vector(Dim* y, size_t n) noexcept:
+    """A shape rule: y is a vector of n elements."""
     y.nd = 1
-    y.d[0] = 1
+    y.d[0] = <uint32_t>n
+    return 0
+
+
+cdef inline int scalar(Dim* y) noexcept:
+    return vector(y, 1)
+
+
+cdef inline int matrix(Dim* y, size_t rows, size_t cols) noexcept:
+    y.nd = 2
+    y.d[0] = <uint32_t>rows
+    y.d[1] = <uint32_t>cols
     return 0
 
 
@@ -86,6 +97,11 @@ cdef extern from "dynet_cy/terms.h" nogil:
     float* dy_terms_next(Terms* t, int* add)
     void end_terms "dy_terms_end"(Terms* t)
     # end of functions
+
+
+cdef inline bint adds(const Call* c, uint32_t b) noexcept nogil:
+    """Whether the gradient of batch element b is added to what is there."""
+    return c.accumulate or (b > 0 and c.dx.dim.bd == 1)
 
 
 cdef inline size_t terms_work(const Call* c, int i) noexcept nogil:

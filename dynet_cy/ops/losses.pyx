@@ -8,12 +8,10 @@ from libc.math cimport INFINITY, exp, isfinite, lgamma, log
 from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memcpy
 
-from dynet_cy.core.tensor cimport INTEGERS, Call, Dim, axis_of, cols_of, element, integers, rows_of, same_shape, size_of
+from dynet_cy.core.tensor cimport Call, Dim, axis_of, cols_of, element, integers, rows_of, same_shape, size_of
 from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.graph.expressions cimport Expression, dim_of, number_in
-from dynet_cy.graph.making cimport (
-    apply, apply1x, apply2, apply2x, claim_current, expression, release_current, wrap,
-)
+from dynet_cy.graph.making cimport apply, apply1x, apply2x, claim_current, expression, release_current, wrap
 from dynet_cy.graph.origin cimport describe_dim
 from dynet_cy.graph.structs cimport Extra, Graph, Node, args_of, no_extra, nodes_of
 from dynet_cy.kernels.kernels cimport (
@@ -22,15 +20,15 @@ from dynet_cy.kernels.kernels cimport (
 )
 from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.elementwise cimport UNARY
-from dynet_cy.ops.index cimport chooser_number, refuse, refuse_number, refused
-from dynet_cy.ops.inputs cimport check_count, is_list, set_index, set_indices
+from dynet_cy.ops.index cimport chooser_number, chooses, refuse, refuse_number
+from dynet_cy.ops.inputs cimport check_count, is_list, of_numbers, of_words, set_index, set_indices, set_shared_indices
 from dynet_cy.ops.loops cimport (
-    Terms, begin_terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms, log_of, logs_of, next_term, put_scaled,
-    scalar, terms_work,
+    Terms, begin_terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms, log_of, logs_of, next_term,
+    put_scaled, scalar, terms_work, vector,
 )
 from dynet_cy.ops.registry cimport (
-    ASSIGNS, FLAT, RAGGED, SHARE, UNREAD_ARGUMENTS, UNREAD_RESULT, Backward, DimRule, Forward, Op, Saved, Shapes, Work,
-    op_at, register,
+    ASSIGNS, BY_ELEMENT, RAGGED, SHARE, UNREAD_ARGUMENTS, UNREAD_RESULT, Backward, DimRule, Forward, Op, Saved,
+    Shapes, Work, op_at, register, same_dim,
 )
 
 from dynet_cy.graph.structs import operators
@@ -50,9 +48,10 @@ cdef int pair_dim(const Shapes* s, Dim* y) except -1:
 
 
 # ---- squared_distance, l1_distance, binary_log_loss: y = sum_j f(x_j, y_j) ------
-# f is a row of binary.def.
+# f is a row of binary.def, whose number is attribute 3.
 
-cdef inline void summed_forward(const Call* c, int which) noexcept nogil:
+cdef void summed_forward(const Call* c) noexcept nogil:
+    cdef int which = c.attrs[3].i
     cdef size_t n = size_of(&c.x[0].dim)
     cdef uint32_t b
     for b in range(c.y.dim.bd):
@@ -60,7 +59,8 @@ cdef inline void summed_forward(const Call* c, int which) noexcept nogil:
         c.y.v[b] = K.sum(n, c.work)
 
 
-cdef inline void summed_backward(const Call* c, uint32_t i, int which) noexcept nogil:
+cdef void summed_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef int which = c.attrs[3].i
     cdef size_t n = size_of(&c.x[0].dim)
     cdef uint32_t b
     cdef float* y = c.work                      # values of f, which the rows used here ignore
@@ -85,39 +85,18 @@ cdef size_t pair_work(const Call* c, int i) noexcept nogil:
     return n if i < 0 else 2 * n + terms_work(c, i)
 
 
-cdef void squared_distance_forward(const Call* c) noexcept nogil:
-    summed_forward(c, <int>DY_BINARY_squared_difference)
-
-
-cdef void squared_distance_backward(const Call* c, uint32_t i) noexcept nogil:
-    summed_backward(c, i, <int>DY_BINARY_squared_difference)
-
-
-cdef void l1_distance_forward(const Call* c) noexcept nogil:
-    summed_forward(c, <int>DY_BINARY_abs_difference)
-
-
-cdef void l1_distance_backward(const Call* c, uint32_t i) noexcept nogil:
-    summed_backward(c, i, <int>DY_BINARY_abs_difference)
-
-
-cdef void binary_log_loss_forward(const Call* c) noexcept nogil:
-    summed_forward(c, <int>DY_BINARY_binary_log_loss)
-
-
-cdef void binary_log_loss_backward(const Call* c, uint32_t i) noexcept nogil:
-    summed_backward(c, i, <int>DY_BINARY_binary_log_loss)
-
-
-cdef Op* new_pair_op(const char* name, Forward forward, Backward backward) except NULL:
+cdef Op* new_pair_op(const char* name, Forward forward=summed_forward, Backward backward=summed_backward) except NULL:
     return register(name, b"x y", pair_dim, forward, backward, UNREAD_RESULT | ASSIGNS, pair_work)
 
 
-cdef Op* SQUARED_DISTANCE = new_pair_op(b"squared_distance", squared_distance_forward,
-                                        squared_distance_backward)
-cdef Op* L1_DISTANCE = new_pair_op(b"l1_distance", l1_distance_forward, l1_distance_backward)
-cdef Op* BINARY_LOG_LOSS = new_pair_op(b"binary_log_loss", binary_log_loss_forward,
-                                       binary_log_loss_backward)
+cdef Op* SQUARED_DISTANCE = new_pair_op(b"squared_distance")
+cdef Op* L1_DISTANCE = new_pair_op(b"l1_distance")
+cdef Op* BINARY_LOG_LOSS = new_pair_op(b"binary_log_loss")
+
+
+cdef Expression summed(const Op* op, int which, object x, object y):
+    cdef Extra extra = of_words(0, 0, 0, which)
+    return apply2x(op, x, y, &extra)
 
 
 def squared_distance(x, y):
@@ -132,7 +111,7 @@ def squared_distance(x, y):
         >>> dy.squared_distance(dy.inputVector([1, 2]), dy.inputVector([3, -1])).value()
         13.0
     """
-    return apply2(SQUARED_DISTANCE, x, y)
+    return summed(SQUARED_DISTANCE, DY_BINARY_squared_difference, x, y)
 
 
 def l1_distance(x, y):
@@ -147,7 +126,7 @@ def l1_distance(x, y):
         >>> dy.l1_distance(dy.inputVector([1, 2]), dy.inputVector([3, -1])).value()
         5.0
     """
-    return apply2(L1_DISTANCE, x, y)
+    return summed(L1_DISTANCE, DY_BINARY_abs_difference, x, y)
 
 
 cdef object labels_like(Expression x, object labels, str function):
@@ -219,7 +198,7 @@ def binary_log_loss(x, y: Expression | npt.ArrayLike):
     logits = None if follows_dynet() else logits_of(x)
     if logits is not None and same_shape(dim_of(logits), dim_of(y)):
         return operators["logit_loss"](logits, y).sum()
-    return apply2(BINARY_LOG_LOSS, x, y)
+    return summed(BINARY_LOG_LOSS, DY_BINARY_binary_log_loss, x, y)
 
 
 # ---- huber_distance: y = sum_j h(x_j - y_j) --------------------------------------
@@ -265,8 +244,7 @@ def huber_distance(x, y, float c=1.345):
         >>> dy.huber_distance(dy.inputVector([0, 0]), dy.inputVector([1, 1])).value()
         1.0
     """
-    cdef Extra extra = no_extra()
-    extra.attrs[0].f = c
+    cdef Extra extra = of_numbers(c)
     return apply2x(HUBER_DISTANCE, x, y, &extra)
 
 
@@ -274,12 +252,8 @@ def huber_distance(x, y, float c=1.345):
 # Attributes: m.
 
 cdef int pairwise_dim(const Shapes* s, Dim* y) except -1:
-    cdef uint32_t k
     pair_dim(s, y)
-    y.nd = s.x[0].nd
-    for k in range(y.nd):
-        y.d[k] = s.x[0].d[k]
-    return 0
+    return same_dim(s, y)
 
 
 cdef void pairwise_forward(const Call* c) noexcept nogil:
@@ -314,8 +288,7 @@ cdef void pairwise_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* PAIRWISE = register(b"pairwise_rank_loss", b"x y", pairwise_dim, pairwise_forward, pairwise_backward,
-                             UNREAD_ARGUMENTS)
-PAIRWISE.batching = FLAT
+                             UNREAD_ARGUMENTS | BY_ELEMENT)
 
 
 def pairwise_rank_loss(x, y, float m=1.0):
@@ -330,8 +303,7 @@ def pairwise_rank_loss(x, y, float m=1.0):
         >>> dy.pairwise_rank_loss(dy.inputVector([3, 1]), dy.inputVector([1, 1])).npvalue()
         array([0., 1.])
     """
-    cdef Extra extra = no_extra()
-    extra.attrs[0].f = m
+    cdef Extra extra = of_numbers(m)
     return apply2x(PAIRWISE, x, y, &extra)
 
 
@@ -666,9 +638,7 @@ cdef size_t marginals_work(const Call* c, int i) noexcept nogil:
 
 cdef int viterbi_dim(const Shapes* s, Dim* y) except -1:
     crf_shapes(s)
-    y.nd = 1
-    y.d[0] = cols_of(s.x[0])
-    return 0
+    return vector(y, cols_of(s.x[0]))
 
 
 cdef void refuse_sequence(const Call* c, uint32_t b) noexcept nogil:
@@ -736,9 +706,7 @@ cdef Op* LOSS = new_crf(b"crf_loss", loss_dim, log_partition_forward, log_partit
 cdef Op* MARGINALS = new_crf(b"crf_marginals", marginals_dim, marginals_forward, NULL, marginals_work)
 MARGINALS.no_gradient_because = b"they are for decoding; they are themselves the gradient of crf_log_partition"
 cdef Op* VITERBI = new_crf(b"crf_viterbi", viterbi_dim, viterbi_forward, NULL, viterbi_work)
-VITERBI.result = INTEGERS
-VITERBI.raised = refused
-VITERBI.no_gradient_because = b"the best sequence is constant almost everywhere"
+chooses(VITERBI, b"the best sequence is constant almost everywhere")
 
 
 def crf_log_partition(x, transitions, start, end):
@@ -795,10 +763,7 @@ def crf_loss(x, tags: Expression | _Ints, transitions, start, end):
     cdef Extra extra = no_extra()
     if isinstance(tags, Expression):
         return operators["crf_loss"](x, tags, transitions, start, end)
-    _held = set_indices(&extra, tags, "crf_loss")
-    if extra.n_items >= 2**16:
-        raise ValueError(f"crf_loss: {extra.n_items} tags are given, at most 65535 are possible")
-    extra.item_count = extra.n_items
+    _held = set_shared_indices(&extra, tags, "crf_loss", "tags")
     return apply(LOSS, (x, transitions, start, end), &extra)
 
 
@@ -841,9 +806,9 @@ def crf_viterbi(x, transitions, start, end):
         >>> dy.crf_viterbi(x, transitions, ends, ends).value()
         [0, 1, 1]
     """
-    cdef Extra extra = no_extra()
-    extra.attrs[0].u = chooser_number("crf_viterbi", "no sequence of tags{batch} is possible: each has the score -inf",
-                                      ("x", "transitions", "start", "end"))
+    cdef Extra extra = of_words(
+        chooser_number("crf_viterbi", "no sequence of tags{batch} is possible: each has the score -inf",
+                       ("x", "transitions", "start", "end")))
     return apply(VITERBI, (x, transitions, start, end), &extra)
 
 
@@ -976,8 +941,5 @@ def label_chain(x, skips: _Ints):
         1.3863
     """
     cdef Extra extra = no_extra()
-    _held = set_indices(&extra, skips, "label_chain")
-    if extra.n_items >= 2**16:
-        raise ValueError(f"label_chain: {extra.n_items} states are given, at most 65535 are possible")
-    extra.item_count = extra.n_items
+    _held = set_shared_indices(&extra, skips, "label_chain", "states")
     return apply(CHAIN, (x,), &extra)

@@ -9,12 +9,14 @@ from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.graph.making cimport apply, apply1x, apply2
 from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K, DY_BINARY_add, DY_BINARY_mul, DY_UNARY_shift
-from dynet_cy.ops.inputs cimport axis_in
+from dynet_cy.ops.inputs cimport axis_in, of_words
 from dynet_cy.ops.loops cimport (
-    COUNT, DROPPED, EPSILON, FIRST, NONE, Split, Terms, columns_of, covered, draw_mask, dy_terms_begin, dy_terms_next,
-    dy_terms_work, end_terms, is_usual, lines_of, norm_of, split_at,
+    COUNT, DROPPED, EPSILON, FIRST, NONE, Split, Terms, columns_of, covered, draw_mask, dy_terms_begin,
+    dy_terms_next, dy_terms_work, end_terms, is_usual, lines_of, matrix, norm_of, split_at,
 )
-from dynet_cy.ops.registry cimport SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_RESULT, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport (
+    SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_RESULT, Op, Shapes, need_axis, register, same_dim,
+)
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -556,26 +558,15 @@ cdef enum:
     EPS
 
 
-cdef int check_axis(const Shapes* s) except -1:
-    if s.attrs[AXIS].i < 0 or s.attrs[AXIS].u >= max(s.x[0].nd, <uint32_t>1):
-        raise DimensionError(f"x has no axis {s.attrs[AXIS].i}")
-    return 0
-
-
 # ---- batch_moments: mean and variance of each channel, over all batch elements of a node -----------
 # Nodes without a batch are put side by side: each batch element is then a separate minibatch.
 
 cdef int batch_moments_dim(const Shapes* s, Dim* y) except -1:
-    cdef uint32_t channels
-    check_axis(s)
-    channels = axis_of(s.x[0], s.attrs[AXIS].u)
+    need_axis(s)
     if size_of(s.x[0]) == 0:
         raise DimensionError("x has no elements")
-    y.nd = 2
-    y.d[0] = channels
-    y.d[1] = 2
     y.bd = 1
-    return 0
+    return matrix(y, axis_of(s.x[0], s.attrs[AXIS].u), 2)
 
 
 cdef void add_channels(const Split* s, const float* x, const float* middle, double* total) noexcept nogil:
@@ -663,8 +654,7 @@ def batch_moments(x, axis: _Int = 0):
         array([[2., 1.],
                [4., 4.]])
     """
-    cdef Extra extra = no_extra()
-    extra.attrs[AXIS].i = <int>axis_in(x, axis, "batch_moments")
+    cdef Extra extra = of_words(<uint32_t>axis_in(x, axis, "batch_moments"))
     return apply1x(BATCH_MOMENTS, x, &extra)
 
 
@@ -680,7 +670,7 @@ cdef enum:
 
 cdef int channel_norm_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t i, channels
-    check_axis(s)
+    need_axis(s)
     channels = axis_of(s.x[0], s.attrs[AXIS].u)
     for i in range(1, 5):
         if size_of(s.x[i]) != channels or axis_of(s.x[i], 0) != channels:
@@ -822,7 +812,6 @@ def channel_norm(x, mean, var, g, b, axis: _Int = 0, float eps=1e-5):
     """
     if not eps >= 0:
         raise ValueError(f"channel_norm: eps must be at least 0, not {eps}")
-    cdef Extra extra = no_extra()
-    extra.attrs[AXIS].i = <int>axis_in(x, axis, "channel_norm")
+    cdef Extra extra = of_words(<uint32_t>axis_in(x, axis, "channel_norm"))
     extra.attrs[EPS].f = eps
     return apply(CHANNEL_NORM, (x, mean, var, g, b), &extra)

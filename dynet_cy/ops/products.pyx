@@ -4,7 +4,9 @@ from libc.math cimport INFINITY, NAN, fabs, log
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
-from dynet_cy.core.tensor cimport MOST_ALONG, Call, Dim, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of
+from dynet_cy.core.tensor cimport (
+    MOST_ALONG, Call, Dim, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of,
+)
 from dynet_cy.graph.expressions cimport OPERATOR_MATMUL, Expression, dim_of, set_operator
 from dynet_cy.graph.making cimport apply, apply1, apply2, apply2_for, apply2x, expression
 from dynet_cy.graph.origin cimport describe_dim
@@ -12,9 +14,11 @@ from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K, DY_BINARY_add
 from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.elementwise cimport BINARY, operand
+from dynet_cy.ops.inputs cimport of_words
 from dynet_cy.ops.linalg cimport (
     AFFINE, MATMUL, Algebra, algebra_of, multiply, multiply_backward_a, multiply_backward_b, product_op,
 )
+from dynet_cy.ops.loops cimport matrix, scalar, vector
 from dynet_cy.ops.registry cimport (
     ASSIGNS, SHARE, UNREAD, UNREAD_ARGUMENTS, UNREAD_RESULT, Op, Shapes, register, same_dim,
 )
@@ -39,9 +43,7 @@ cdef int contract_dim(const Shapes* s, Dim* z) except -1:
     if axis_of(s.x[0], 2) != rows_of(s.x[1]):
         raise DimensionError(
             f"x has {axis_of(s.x[0], 2)} elements along axis 2 but y has {rows_of(s.x[1])}")
-    z.nd = 2
-    z.d[0] = axis_of(s.x[0], 0)
-    z.d[1] = axis_of(s.x[0], 1)
+    matrix(z, axis_of(s.x[0], 0), axis_of(s.x[0], 1))
     if size_of(z) > MOST_ALONG:                 # they are the rows of a matrix
         raise DimensionError(
             f"the first two axes of x have {size_of(z)} elements, at most {MOST_ALONG} (2^31 - 1) are possible")
@@ -125,10 +127,10 @@ cdef Expression contracted_twice(tuple xs, str op):
         shapes = "\n".join([f"    {'xyzb'[i]}  {describe_dim(d[i])}" for i in range(len(xs))])
         b = ", b {i}" if len(xs) == 4 else ""
         raise DimensionError(f"{op}: x {{i,j,k}}, y {{k}}, z {{j}}{b} are needed\n{shapes}")
-    matrix = apply2(CONTRACT, xs[0], xs[1])
+    once = apply2(CONTRACT, xs[0], xs[1])
     if len(xs) == 4:
-        return apply(AFFINE, (xs[3], matrix, xs[2]), NULL)
-    return apply2(MATMUL, matrix, xs[2])
+        return apply(AFFINE, (xs[3], once, xs[2]), NULL)
+    return apply2(MATMUL, once, xs[2])
 
 
 def contract3d_1d_1d(x, y, z):
@@ -170,9 +172,7 @@ cdef int circular_dim(const Shapes* s, Dim* y) except -1:
         raise DimensionError("u and v must be vectors")
     if rows_of(s.x[0]) != rows_of(s.x[1]):
         raise DimensionError(f"u has {rows_of(s.x[0])} elements but v has {rows_of(s.x[1])}")
-    y.nd = 1
-    y.d[0] = rows_of(s.x[0])
-    return 0
+    return vector(y, rows_of(s.x[0]))
 
 
 cdef void add_convolution(size_t n, const float* u, const float* v, float* y) noexcept nogil:
@@ -189,37 +189,30 @@ cdef void add_correlation(size_t n, const float* u, const float* v, float* y) no
         K.axpy(i, u[i], v, y + (n - i))
 
 
-cdef void convolution_forward(const Call* c) noexcept nogil:
-    cdef size_t n = rows_of(&c.y.dim)
+cdef void add_each(const Call* c, void (*add)(size_t, const float*, const float*, float*) noexcept nogil,
+                   const Tensor* u, const Tensor* v, const Tensor* y) noexcept nogil:
+    """The same for each batch element."""
     cdef uint32_t b
-    K.fill(n * c.y.dim.bd, 0, c.y.v)
     for b in range(c.y.dim.bd):
-        add_convolution(n, element(&c.x[0], b), element(&c.x[1], b), element(&c.y, b))
+        add(rows_of(&c.y.dim), element(u, b), element(v, b), element(y, b))
+
+
+cdef void convolution_forward(const Call* c) noexcept nogil:
+    K.fill(total_of(&c.y.dim), 0, c.y.v)
+    add_each(c, add_convolution, &c.x[0], &c.x[1], &c.y)
 
 
 cdef void convolution_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef uint32_t b
-    for b in range(c.y.dim.bd):             # the two arguments are interchangeable
-        add_correlation(rows_of(&c.y.dim), element(&c.x[1 - i], b), element(&c.dy, b),
-                        element(&c.dx, b))
+    add_each(c, add_correlation, &c.x[1 - i], &c.dy, &c.dx)     # the two arguments are interchangeable
 
 
 cdef void correlation_forward(const Call* c) noexcept nogil:
-    cdef size_t n = rows_of(&c.y.dim)
-    cdef uint32_t b
-    K.fill(n * c.y.dim.bd, 0, c.y.v)
-    for b in range(c.y.dim.bd):
-        add_correlation(n, element(&c.x[0], b), element(&c.x[1], b), element(&c.y, b))
+    K.fill(total_of(&c.y.dim), 0, c.y.v)
+    add_each(c, add_correlation, &c.x[0], &c.x[1], &c.y)
 
 
 cdef void correlation_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = rows_of(&c.y.dim)
-    cdef uint32_t b
-    for b in range(c.y.dim.bd):
-        if i == 0:
-            add_correlation(n, element(&c.dy, b), element(&c.x[1], b), element(&c.dx, b))
-        else:
-            add_convolution(n, element(&c.dy, b), element(&c.x[0], b), element(&c.dx, b))
+    add_each(c, add_convolution if i else add_correlation, &c.dy, &c.x[1 - i], &c.dx)
 
 
 cdef Op* CIRC_CONV = register(b"circ_conv", b"u v", circular_dim, convolution_forward, convolution_backward,
@@ -402,8 +395,7 @@ BATCHED_MATMUL.ragged = True
 
 
 cdef Expression products(Expression a, Expression b, bint transpose_a, bint transpose_b):
-    cdef Extra extra = no_extra()
-    extra.attrs[0].u = transpose_a | transpose_b << 1
+    cdef Extra extra = of_words(transpose_a | transpose_b << 1)
     return apply2x(BATCHED_MATMUL, a, b, &extra)
 
 
@@ -578,9 +570,7 @@ def inverse(x):
 
 cdef int logdet_dim(const Shapes* s, Dim* y) except -1:
     square_dim(s)
-    y.nd = 1
-    y.d[0] = 1
-    return 0
+    return scalar(y)
 
 
 cdef void logdet_forward(const Call* c) noexcept nogil:

@@ -8,15 +8,15 @@ dropout mask is therefore not saved, but drawn again in backward.
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, uint32_t
 
-from dynet_cy.core.tensor cimport INTEGERS, Call, Dim, element, integers, size_of
+from dynet_cy.core.tensor cimport Call, Dim, element, integers, size_of
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply1x, leaf
-from dynet_cy.graph.structs cimport Extra, no_extra
+from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport K, DY_BINARY_mul, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_normal, DY_RNG_uniform
-from dynet_cy.ops.index cimport chooser_number, refuse, refused
-from dynet_cy.ops.inputs cimport axis_in, dim_with_batch
-from dynet_cy.ops.loops cimport Split, best_of_line, draw, draw_mask, pass_on, split_at, without
-from dynet_cy.ops.registry cimport ASSIGNS, RAGGED, RANDOM, UNREAD, Forward, Op, Shapes, need_d, register, same_dim
+from dynet_cy.ops.index cimport choice_dim, chooser_number, chooses, refuse
+from dynet_cy.ops.inputs cimport axis_in, dim_with_batch, of_numbers, of_words
+from dynet_cy.ops.loops cimport Split, best_of_line, draw, draw_mask, pass_on, split_at
+from dynet_cy.ops.registry cimport ASSIGNS, RAGGED, RANDOM, UNREAD, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -24,8 +24,7 @@ from dynet_cy.ops.registry import DimensionError
 cdef Expression drop(const Op* op, object x, double p, int d):
     if not 0 <= p <= 1:
         raise ValueError(f"{op.name.decode()}: p must be a probability, not {p}")
-    cdef Extra extra = no_extra()
-    extra.attrs[0].f = <float>p
+    cdef Extra extra = of_numbers(<float>p)
     extra.attrs[1].i = d
     return apply1x(op, x, &extra)
 
@@ -235,22 +234,12 @@ def noise(x, float stddev):
         True
     """
     check_deviation("noise", stddev)
-    cdef Extra extra = no_extra()
-    extra.attrs[0].f = stddev
+    cdef Extra extra = of_numbers(stddev)
     return apply1x(NOISE, x, &extra)
 
 
 # ---- sample: an index drawn with the probabilities softmax(x) along an axis --------------
 # The index of the greatest x + noise from a Gumbel distribution (Gumbel 1954; Maddison et al. 2014, "A* sampling").
-
-cdef int sample_dim(const Shapes* s, Dim* y) except -1:
-    cdef uint32_t axis = s.attrs[0].u
-    need_d(s)
-    if s.x[0].d[axis] == 0:
-        raise DimensionError("x has no elements along d")
-    without(s.x[0], <uint32_t>1 << axis, y)
-    return 0
-
 
 cdef void sample_forward(const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
@@ -271,10 +260,8 @@ cdef size_t sample_work(const Call* c, int i) noexcept nogil:
     return size_of(&c.x[0].dim) if i < 0 else 0
 
 
-cdef Op* SAMPLE = register(b"sample", b"x", sample_dim, sample_forward, NULL, RAGGED | RANDOM, sample_work)
-SAMPLE.result = INTEGERS
-SAMPLE.raised = refused
-SAMPLE.no_gradient_because = b"indices have no gradient; gumbel_softmax has one"
+cdef Op* SAMPLE = register(b"sample", b"x", choice_dim, sample_forward, NULL, RAGGED | RANDOM, sample_work)
+chooses(SAMPLE, b"indices have no gradient; gumbel_softmax has one")
 
 
 def sample(x, d=0):
@@ -300,55 +287,36 @@ def sample(x, d=0):
         >>> bool(400 < drawn.sum() < 600)
         True
     """
-    cdef Extra extra = no_extra()
-    extra.attrs[0].u = <uint32_t>axis_in(x, d, "sample")
-    extra.attrs[3].u = chooser_number(
-        "sample", "no element can be drawn: all along the axis are -inf, from element {k}{batch}")
+    cdef Extra extra = of_words(<uint32_t>axis_in(x, d, "sample"), 0, 0, chooser_number(
+        "sample", "no element can be drawn: all along the axis are -inf, from element {k}{batch}"))
     return apply1x(SAMPLE, x, &extra)
 
 
 # ---- random_normal, random_uniform, random_bernoulli, random_gumbel: leaves ----------
 
-cdef void fill(const Call* c, int which) noexcept nogil:
+cdef void random_forward(const Call* c) noexcept nogil:
     cdef uint32_t b
     for b in range(c.y.dim.bd):
-        draw(c, b, which, size_of(&c.y.dim), c.attrs[0].f, c.attrs[1].f, element(&c.y, b))
+        draw(c, b, c.attrs[2].i, size_of(&c.y.dim), c.attrs[0].f, c.attrs[1].f, element(&c.y, b))
 
 
-cdef void random_normal_forward(const Call* c) noexcept nogil:
-    fill(c, <int>DY_RNG_normal)
-
-
-cdef void random_uniform_forward(const Call* c) noexcept nogil:
-    fill(c, <int>DY_RNG_uniform)
-
-
-cdef void random_bernoulli_forward(const Call* c) noexcept nogil:
-    fill(c, <int>DY_RNG_bernoulli)
-
-
-cdef void random_gumbel_forward(const Call* c) noexcept nogil:
-    fill(c, <int>DY_RNG_gumbel)
-
-
-cdef Op* new_random_leaf(const char* name, Forward forward) except NULL:
-    cdef Op* op = register(name, b"", NULL, forward, NULL, RANDOM)
+cdef Op* new_random_leaf(const char* name) except NULL:
+    cdef Op* op = register(name, b"", NULL, random_forward, NULL, RANDOM)
     op.no_gradient_because = b"a leaf that is not trained"
     return op
 
 
-cdef Op* RANDOM_NORMAL = new_random_leaf(b"random_normal", random_normal_forward)
-cdef Op* RANDOM_UNIFORM = new_random_leaf(b"random_uniform", random_uniform_forward)
-cdef Op* RANDOM_BERNOULLI = new_random_leaf(b"random_bernoulli", random_bernoulli_forward)
-cdef Op* RANDOM_GUMBEL = new_random_leaf(b"random_gumbel", random_gumbel_forward)
+cdef Op* RANDOM_NORMAL = new_random_leaf(b"random_normal")
+cdef Op* RANDOM_UNIFORM = new_random_leaf(b"random_uniform")
+cdef Op* RANDOM_BERNOULLI = new_random_leaf(b"random_bernoulli")
+cdef Op* RANDOM_GUMBEL = new_random_leaf(b"random_gumbel")
 
 
-cdef Expression random_leaf(const Op* op, object shape, object batch_size, float p0, float p1):
+cdef Expression random_leaf(const Op* op, int distribution, object shape, object batch_size, float p0, float p1):
     cdef Dim dim
     dim_with_batch(shape, batch_size, &dim, op.name.decode())
-    cdef Extra extra = no_extra()
-    extra.attrs[0].f = p0
-    extra.attrs[1].f = p1
+    cdef Extra extra = of_numbers(p0, p1)
+    extra.attrs[2].i = distribution
     return leaf(op, &dim, &extra)
 
 
@@ -368,7 +336,7 @@ def random_normal(dim: _Shape, float mean=0.0, float stddev=1.0, batch_size=1):
         True
     """
     check_deviation("random_normal", stddev)
-    return random_leaf(RANDOM_NORMAL, dim, batch_size, mean, stddev)
+    return random_leaf(RANDOM_NORMAL, DY_RNG_normal, dim, batch_size, mean, stddev)
 
 
 def random_uniform(dim: _Shape, float left, float right, batch_size=1):
@@ -390,7 +358,7 @@ def random_uniform(dim: _Shape, float left, float right, batch_size=1):
     if not left <= right:
         raise ValueError(
             f"random_uniform: left must not be greater than right, but they are {left} and {right}")
-    return random_leaf(RANDOM_UNIFORM, dim, batch_size, left, right)
+    return random_leaf(RANDOM_UNIFORM, DY_RNG_uniform, dim, batch_size, left, right)
 
 
 def random_bernoulli(dim: _Shape, float p, float scale=1.0, batch_size=1):
@@ -411,7 +379,7 @@ def random_bernoulli(dim: _Shape, float p, float scale=1.0, batch_size=1):
     """
     if not 0 <= p <= 1:
         raise ValueError(f"random_bernoulli: p must be a probability, not {p}")
-    return random_leaf(RANDOM_BERNOULLI, dim, batch_size, p, scale)
+    return random_leaf(RANDOM_BERNOULLI, DY_RNG_bernoulli, dim, batch_size, p, scale)
 
 
 def random_gumbel(dim: _Shape, float mu=0.0, float beta=1.0, batch_size=1):
@@ -426,4 +394,4 @@ def random_gumbel(dim: _Shape, float mu=0.0, float beta=1.0, batch_size=1):
         >>> dy.random_gumbel((2, 3)).dim()
         ((2, 3), 1)
     """
-    return random_leaf(RANDOM_GUMBEL, dim, batch_size, mu, beta)
+    return random_leaf(RANDOM_GUMBEL, DY_RNG_gumbel, dim, batch_size, mu, beta)

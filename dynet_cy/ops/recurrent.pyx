@@ -9,21 +9,22 @@ from dynet_cy.core.tensor cimport (
 )
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport add_node, add_node_like, apply, apply2, apply2x, sequence
-from dynet_cy.graph.structs cimport Extra, Graph, Node, args_of, no_extra, nodes_of
+from dynet_cy.graph.structs cimport Extra, Graph, Node, args_of, nodes_of
 from dynet_cy.kernels.kernels cimport (
     K, DY_BINARY_add, DY_BINARY_mul, DY_BINARY_sub, DY_RNG_normal, DY_UNARY_gelu, DY_UNARY_logistic, DY_UNARY_rectify,
     DY_UNARY_silu, DY_UNARY_tanh, squares_of,
 )
 from dynet_cy.kernels.product cimport ELEMENT_COST, in_ranges
 from dynet_cy.ops.elementwise cimport BINARY, UNARY
-from dynet_cy.ops.inputs cimport whole
+from dynet_cy.ops.inputs cimport of_numbers, of_words, whole
 from dynet_cy.ops.linalg cimport (
     AFFINE, Gates, affine_transform_dim, affine_transform_forward, algebra_of, backward_of_sum, factors_of_sum, here,
     multiply, multiply_backward_a, multiply_backward_b, product_op,
 )
+from dynet_cy.ops.loops cimport adds, vector
 from dynet_cy.ops.registry cimport (
-    ASSIGNS, FLAT, LIST, SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_RESULT, Backward, Factors, Forward, Op, Shapes,
-    as_many_as_y, op_at, register, same_dim,
+    ASSIGNS, BY_ELEMENT, LIST, SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_RESULT, Backward, Factors, Forward, Op,
+    Shapes, as_many_as_y, op_at, register, same_dim,
 )
 from dynet_cy.schedule.rewrite cimport MOST_PRODUCTS, add_rewrite, sums_of_activations
 
@@ -64,9 +65,7 @@ cdef int gates_dim(const Shapes* s, Dim* y) except -1:
         raise DimensionError(f"Wh must have the shape {{{4 * h},{h}}}")
     if s.n > 3 and (s.x[3].nd > 2 or rows_of(s.x[3]) != 4 * h or cols_of(s.x[3]) != inputs):
         raise DimensionError(f"Wx must have the shape {{{4 * h},{inputs}}}")
-    y.nd = 1
-    y.d[0] = <uint32_t>(4 * h)
-    return 0
+    return vector(y, 4 * h)
 
 
 cdef inline Tensor block_of(const Tensor* w, const Tensor* x, size_t offset) noexcept nogil:
@@ -223,8 +222,7 @@ cdef Expression gates(object inputs, object h, object Wx, object Wh, object b, f
         args.append(x)
     if deviation == 0:
         return apply(GATES, args, NULL)
-    cdef Extra extra = no_extra()
-    extra.attrs[0].f = deviation
+    cdef Extra extra = of_numbers(deviation)
     return apply(NOISY_GATES, args, &extra)
 
 
@@ -327,9 +325,7 @@ cdef Op* MASKED = register(b"dropout_mask", b"x mask", masked_dim, masked_forwar
 
 
 cdef Expression masked(object x, object mask, int offset, bint ends):
-    cdef Extra extra = no_extra()
-    extra.attrs[0].i = offset
-    extra.attrs[1].i = ends
+    cdef Extra extra = of_words(offset, ends)
     return apply2x(MASKED, x, mask, &extra)
 
 
@@ -347,8 +343,7 @@ def vanilla_lstm_gates_dropout(x_t, h_tm1, Wx, Wh, b, dropout_mask_x, dropout_ma
         >>> dy.vanilla_lstm_gates_dropout(x, h, W, U, b, dropped, kept).npvalue().round(3)
         array([0.5  , 0.731, 0.5  , 0.   ])
     """
-    return gates([masked(x_t, dropout_mask_x, 0, True)],
-                 masked(h_tm1, dropout_mask_h, 0, True), Wx, Wh, b, weightnoise_std)
+    return vanilla_lstm_gates_dropout_concat([x_t], h_tm1, Wx, Wh, b, dropout_mask_x, dropout_mask_h, weightnoise_std)
 
 
 def vanilla_lstm_gates_dropout_concat(x_t: Iterable[Expression], h_tm1, Wx, Wh, b, dropout_mask_x, dropout_mask_h,
@@ -407,11 +402,6 @@ cdef inline uint32_t together(const Call* c, uint32_t b, bint back) noexcept nog
            and not (back and not follows(&c.dx, end))):
         end += 1
     return end - b
-
-
-cdef inline bint adds(const Call* c, uint32_t b) noexcept nogil:
-    """Whether batch element b adds to dx rather than assigns it."""
-    return c.accumulate or (b > 0 and c.dx.dim.bd == 1)
 
 
 cdef void cell_forward(const Call* c) noexcept nogil:
@@ -558,18 +548,16 @@ GATED.rule[1] = SHARE
 
 
 cdef void set_gates(Extra* extra, uint32_t blocks, uint32_t first, uint32_t tanh) noexcept:
-    memset(extra, 0, sizeof(Extra))
-    extra.attrs[<int>BLOCKS].u = blocks
-    extra.attrs[<int>LOGISTIC].u = first
-    extra.attrs[<int>TANH].u = tanh
+    extra[0] = of_words(blocks, first, tanh)    # BLOCKS, LOGISTIC, TANH
 
 
 cdef void set_logistic(Extra* extra) noexcept:
     set_gates(extra, 1, 1, 0)
 
 
-cdef void set_tanh(Extra* extra) noexcept:
-    set_gates(extra, 1, 0, 1)
+cdef Extra logistic_gate, tanh_gate
+set_logistic(&logistic_gate)
+set_gates(&tanh_gate, 1, 0, 1)
 
 
 def logistic_affine(exprs: Iterable[Expression]):
@@ -585,9 +573,7 @@ def logistic_affine(exprs: Iterable[Expression]):
         >>> dy.logistic_affine([dy.inputVector([1]), dy.inputTensor([[2]]), dy.inputVector([0])]).npvalue().round(3)
         array([0.731])
     """
-    cdef Extra extra
-    set_logistic(&extra)
-    return apply(GATED, exprs, &extra)
+    return apply(GATED, exprs, &logistic_gate)
 
 
 def tanh_affine(exprs: Iterable[Expression]):
@@ -603,9 +589,7 @@ def tanh_affine(exprs: Iterable[Expression]):
         >>> dy.tanh_affine([dy.inputVector([1]), dy.inputTensor([[2]]), dy.inputVector([0])]).npvalue().round(3)
         array([0.762])
     """
-    cdef Extra extra
-    set_tanh(&extra)
-    return apply(GATED, exprs, &extra)
+    return apply(GATED, exprs, &tanh_gate)
 
 
 def tree_lstm_gates(exprs: Iterable[Expression], children: int):
@@ -717,9 +701,7 @@ cdef int tree_c_dim(const Shapes* s, Dim* y) except -1:
             raise DimensionError("the gates and the cells must be vectors")
         if i and rows_of(s.x[i]) != rows // blocks:
             raise DimensionError(f"cs[{i - 1}] has {rows_of(s.x[i])} elements, {rows // blocks} are needed")
-    y.nd = 1
-    y.d[0] = rows // blocks
-    return 0
+    return vector(y, rows // blocks)
 
 
 cdef inline void add_product(size_t n, const float* a, const float* b, float* to, bint acc) noexcept nogil:
@@ -747,7 +729,7 @@ cdef void tree_c_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef float* dx
     for b in range(c.y.dim.bd):
         gates, dy, dx = element(&c.x[0], b), element(&c.dy, b), element(&c.dx, b)
-        acc = c.accumulate or (b > 0 and c.dx.dim.bd == 1)
+        acc = adds(c, b)
         if i:
             add_product(h, dy, gates + (2 + i) * h, dx, acc)
             continue
@@ -765,8 +747,7 @@ TREE_C.rule[0] = TREE_C.rule[1] = TREE_C.rule[2] = LIST
 
 
 cdef void set_tree(Extra* extra, uint32_t children) noexcept:
-    memset(extra, 0, sizeof(Extra))
-    extra.attrs[0].u = children
+    extra[0] = of_words(children)
 
 
 def tree_lstm_c(gates, cells: Iterable[Expression], children: int = -1):
@@ -801,9 +782,7 @@ cdef int tree_h_dim(const Shapes* s, Dim* y) except -1:
     if rows_of(s.x[0]) == 0 or rows_of(s.x[1]) % rows_of(s.x[0]) or rows_of(s.x[1]) // rows_of(s.x[0]) < 3:
         raise DimensionError(f"there are {rows_of(s.x[1])} gates, not 3 times the {rows_of(s.x[0])} elements of the "
                              "cell or a greater multiple")
-    y.nd = 1
-    y.d[0] = rows_of(s.x[0])
-    return 0
+    return vector(y, rows_of(s.x[0]))
 
 
 cdef void tree_h_forward(const Call* c) noexcept nogil:
@@ -824,7 +803,7 @@ cdef void tree_h_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef float* dx
     for b in range(c.y.dim.bd):
         dx = element(&c.dx, b)
-        acc = c.accumulate or (b > 0 and c.dx.dim.bd == 1)
+        acc = adds(c, b)
         if i == 0:
             add_product(h, element(&c.dy, b), element(&c.x[1], b) + h, c.work, False)
             K.unary_bwd[<int>DY_UNARY_tanh](h, squashed, squashed, c.work, 0, 0, dx, acc)
@@ -920,7 +899,7 @@ cdef inline void through(uint32_t f, size_t n, const float* x, const float* fx, 
         K.unary_bwd[f - 1](n, x, fx, product, 0, 0, dx, add)
 
 
-cdef void gates_backward_all(const Call* c, float* const* dx, const uint8_t* adds) noexcept nogil:
+cdef void gates_backward_all(const Call* c, float* const* dx, const uint8_t* added) noexcept nogil:
     cdef float[BLOCK] of_a
     cdef float[BLOCK] of_b
     cdef size_t total = total_of(&c.y.dim), at = 0, n
@@ -932,7 +911,7 @@ cdef void gates_backward_all(const Call* c, float* const* dx, const uint8_t* add
         n = min(<size_t>BLOCK, total - at)
         dy = c.dy.v + at
         if c.n & 1 and dx[0] != NULL:
-            if adds[0]:
+            if added[0]:
                 K.add(n, dy, dx[0] + at)
             else:
                 memcpy(dx[0] + at, dy, n * sizeof(float))
@@ -943,9 +922,9 @@ cdef void gates_backward_all(const Call* c, float* const* dx, const uint8_t* add
             a = activated(f, n, c.x[i].v + at, of_a)
             b = activated(g, n, c.x[i + 1].v + at, of_b)
             if dx[i] != NULL:
-                through(f, n, c.x[i].v + at, a, dy, b, dx[i] + at, adds[i])
+                through(f, n, c.x[i].v + at, a, dy, b, dx[i] + at, added[i])
             if dx[i + 1] != NULL:
-                through(g, n, c.x[i + 1].v + at, b, dy, a, dx[i + 1] + at, adds[i + 1])
+                through(g, n, c.x[i + 1].v + at, b, dy, a, dx[i + 1] + at, added[i + 1])
         at += n
 
 
@@ -956,12 +935,12 @@ cdef size_t gate_sums_prepared(const Call* c) noexcept nogil:
 cdef void gate_sums_prepare(const Call* c) noexcept nogil:
     """The gradients of all arguments, one after the other in c.work."""
     cdef (float*)[2 * MOST_PRODUCTS + 1] dx
-    cdef uint8_t[2 * MOST_PRODUCTS + 1] adds
+    cdef uint8_t[2 * MOST_PRODUCTS + 1] added
     cdef uint32_t i
-    memset(adds, 0, sizeof(adds))
+    memset(added, 0, sizeof(added))
     for i in range(c.n):
         dx[i] = c.work + i * total_of(&c.y.dim)
-    gates_backward_all(c, dx, adds)
+    gates_backward_all(c, dx, added)
 
 
 cdef void gate_sums_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -973,8 +952,7 @@ cdef void gate_sums_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* GATE_SUMS = register(b"gates", b"xs...", same_dim, gate_sums_forward, gate_sums_backward,
-                              UNREAD_RESULT | ASSIGNS)
-GATE_SUMS.batching = FLAT
+                              UNREAD_RESULT | ASSIGNS | BY_ELEMENT)
 GATE_SUMS.prepare = gate_sums_prepare
 GATE_SUMS.prepared = gate_sums_prepared
 GATE_SUMS.backward_all = gates_backward_all
@@ -995,11 +973,6 @@ cdef enum:
     OF_X
     OF_H
     OF_C
-
-
-cdef Extra logistic_gate, tanh_gate
-set_logistic(&logistic_gate)
-set_tanh(&tanh_gate)
 
 
 cdef inline uint32_t combined(Graph* g, int which, uint32_t a, uint32_t b) except? 0xFFFFFFFF:

@@ -4,25 +4,23 @@ from libc.math cimport INFINITY, NAN, copysign, fabs, isinf, pow, sqrt
 from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport (
-    INTEGERS, Call, Dim, Tensor, cols_of, element, integers, rows_of, size_of, total_of,
-)
+from dynet_cy.core.tensor cimport Call, Dim, Tensor, cols_of, element, integers, rows_of, size_of, total_of
 from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply1, apply1_for, apply1x, expression
-from dynet_cy.graph.structs cimport Extra, no_extra
+from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport (
     K, DY_BINARY_mul, DY_UNARY_abs, DY_UNARY_pow_const, DY_UNARY_sqrt, DY_UNARY_square, squares_of,
 )
-from dynet_cy.ops.index cimport chooser_number, refuse, refused
-from dynet_cy.ops.inputs cimport axis_in, is_list, whole
+from dynet_cy.ops.index cimport choice_dim, chooser_number, chooses, refuse
+from dynet_cy.ops.inputs cimport axis_in, axis_word, is_list, of_words, whole
 from dynet_cy.ops.loops cimport (
     ALL_AXES, BATCH_BIT, Split, Sweep, Walk, add_where, best_of_line, count_of, is_usual, pass_on, put_scaled,
     scalar, split_at, sum_run, sum_run_backward, sums_of, sweep, sweep_backward, sweep_forward, sweep_work, walk_of,
     without,
 )
 from dynet_cy.ops.registry cimport (
-    ASSIGNS, RAGGED, UNREAD, UNREAD_RESULT, Forward, Op, Shapes, as_many_as_y, need_d, register, same_dim,
+    ASSIGNS, RAGGED, UNREAD, UNREAD_RESULT, Forward, Op, Shapes, as_many_as_y, register, same_dim,
 )
 
 from dynet_cy.graph.structs import operators
@@ -81,9 +79,7 @@ cdef int number_of(object n, str op) except -1:
 
 cdef Expression reduced(const Op* op, object x, uint32_t mask, str name, int n=0):
     """x to a sum or a mean; n: the number that the sum is divided by, 0: the number of elements."""
-    cdef Extra extra = no_extra()
-    extra.attrs[0].u = mask
-    extra.attrs[1].i = 1 if op == SUM else n
+    cdef Extra extra = of_words(mask, 1 if op == SUM else n)
     return apply1_for(name, op, x, &extra)
 
 
@@ -244,23 +240,13 @@ operators.update(sum=_sum, mean=_mean)
 #
 # Ops along one axis: extremes, cumulative sums.
 
-cdef Expression along(const Op* op, object x, Py_ssize_t d, uint32_t how=0):
-    cdef Extra extra = no_extra()
-    extra.attrs[1].u = how
-    extra.attrs[0].u = <uint32_t>d if 0 <= d < 7 else 7
+cdef Expression along(const Op* op, object x, Py_ssize_t d):
+    cdef Extra extra = of_words(axis_word(d), follows_dynet())
     return apply1x(op, x, &extra)
 
 
 # ---- max_dim, min_dim: y = max_i x_i; of equal ones the first gets the gradient --
 # Attributes: the axis, and whether NaN is ignored, as in DyNet; otherwise the first NaN is the result.
-
-cdef int extreme_dim(const Shapes* s, Dim* y) except -1:
-    need_d(s)
-    if s.x[0].d[s.attrs[0].u] == 0:
-        raise DimensionError("x has no elements along d")
-    without(s.x[0], <uint32_t>1 << s.attrs[0].u, y)
-    return 0
-
 
 cdef void extreme(const Call* c, float sign) noexcept nogil:
     """The maximum of sign x, and its position in c.saved."""
@@ -305,7 +291,7 @@ cdef void extreme_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* new_extreme(const char* name, Forward forward) except NULL:
-    return register(name, b"x", extreme_dim, forward, extreme_backward, UNREAD | RAGGED, NULL, as_many_as_y)
+    return register(name, b"x", choice_dim, forward, extreme_backward, UNREAD | RAGGED, NULL, as_many_as_y)
 
 
 cdef Op* MAX_DIM = new_extreme(b"max_dim", max_dim_forward)
@@ -324,7 +310,7 @@ def max_dim(x, d=0):
         >>> dy.max_dim(dy.inputTensor([[1, 4], [3, 2]])).npvalue()
         array([3., 4.])
     """
-    return along(MAX_DIM, x, axis_in(x, d, "max_dim"), follows_dynet())
+    return along(MAX_DIM, x, axis_in(x, d, "max_dim"))
 
 
 def min_dim(x, d=0):
@@ -337,7 +323,7 @@ def min_dim(x, d=0):
         >>> dy.min_dim(dy.inputTensor([[1, 4], [3, 2]])).npvalue()
         array([1., 2.])
     """
-    return along(MIN_DIM, x, axis_in(x, d, "min_dim"), follows_dynet())
+    return along(MIN_DIM, x, axis_in(x, d, "min_dim"))
 
 
 # ---- cumsum: y_i = sum_{j<=i} x_j ---------------------------------------------
@@ -445,10 +431,8 @@ cdef void index_forward(const Call* c) noexcept nogil:
 
 
 cdef Op* new_index(const char* name) except NULL:
-    cdef Op* op = register(name, b"x", extreme_dim, index_forward, NULL, RAGGED)
-    op.result = INTEGERS
-    op.raised = refused
-    op.no_gradient_because = b"indices are constant almost everywhere"
+    cdef Op* op = register(name, b"x", choice_dim, index_forward, NULL, RAGGED)
+    chooses(op, b"indices are constant almost everywhere")
     return op
 
 
@@ -457,11 +441,7 @@ cdef Op* INDEX_OF_MIN = new_index(b"index_of_min")
 
 
 cdef Expression index_along(object x, object d, bint least, str name):
-    cdef Extra extra = no_extra()
-    cdef Py_ssize_t axis = axis_in(x, d, name)
-    extra.attrs[0].u = <uint32_t>axis if 0 <= axis < 7 else 7
-    extra.attrs[1].u = least
-    extra.attrs[2].u = chooser_number(name)
+    cdef Extra extra = of_words(axis_word(axis_in(x, d, name)), least, chooser_number(name))
     return apply1x(INDEX_OF_MIN if least else INDEX_OF_MAX, x, &extra)
 
 
@@ -523,7 +503,7 @@ cdef Expression extreme_of(Expression x, const Op* op, object axis, object keepd
     cdef Expression y = x
     axes = axes_of(x, axis, name)
     for i in reversed(axes):                        # so that the remaining axes keep their numbers
-        y = along(op, y, i, follows_dynet())
+        y = along(op, y, i)
     return with_axes(x, y if axes else reduced(SUM, x, ALL_AXES, "sum_elems"), axes, keepdims)
 
 
@@ -840,10 +820,8 @@ cdef Op* NORM = register(b"norm", b"x", norm_dim, norm_forward, norm_backward, A
 
 
 cdef Expression normed(object x, uint32_t mask, float p, bint averaged, str name):
-    cdef Extra extra = no_extra()
-    extra.attrs[0].u = mask
+    cdef Extra extra = of_words(mask, 0, averaged)
     extra.attrs[1].f = p
-    extra.attrs[2].u = averaged
     return apply1_for(name, NORM, x, &extra)
 
 

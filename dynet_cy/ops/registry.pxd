@@ -156,6 +156,7 @@ cdef enum:
     ASSIGNS = 1 << 4
     RAGGED = 1 << 5
     RANDOM = 1 << 6
+    BY_ELEMENT = 1 << 7             # `batching` is FLAT
 
 cdef Op* register(const char* name, const char* args, DimRule dim, Forward forward, Backward backward, int traits=*,
                   Work work=*, Saved saved=*) except NULL
@@ -164,7 +165,9 @@ cdef Op* register_nameless(const char* name, const char* args, DimRule dim, Forw
                            Backward backward) except NULL
 cdef Op* op_at(uint32_t id) noexcept nogil
 cdef int need_d(const Shapes* s) except -1
+cdef int need_axis(const Shapes* s) except -1
 cdef int same_dim(const Shapes* s, Dim* y) except -1
+cdef int equal_dim(const Shapes* s, Dim* y) except -1
 cdef int broadcast_dim(const Shapes* s, Dim* y) except -1
 cdef size_t as_many_as_y(const Call* c) noexcept nogil
 cdef size_t twice_as_many(const Call* c) noexcept nogil

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport INTEGERS, axis_of, total_of
+from dynet_cy.core.tensor cimport INTEGERS, axis_of, same_shape, total_of
 
 # Pointers to ops are kept by families and graphs, so the table never moves.
 cdef Op table[MAX_OPS]
@@ -27,8 +27,8 @@ class DimensionError(ValueError):
 
 cdef Op* register(const char* name, const char* args, DimRule dim, Forward forward, Backward backward, int traits=0,
                   Work work=NULL, Saved saved=NULL) except NULL:
-    """Add an op.  `traits`: what backward does not read, ASSIGNS, RAGGED, RANDOM.  The caller sets its other fields,
-    before its first use."""
+    """Add an op.  `traits`: what backward does not read, ASSIGNS, RAGGED, RANDOM, BY_ELEMENT.  The caller sets its
+    other fields, before its first use."""
     key = name.decode()
     if key in _by_name:
         raise RuntimeError(f"op {key} is registered twice")
@@ -37,6 +37,7 @@ cdef Op* register(const char* name, const char* args, DimRule dim, Forward forwa
     op.assigns = traits & ASSIGNS != 0
     op.ragged = traits & RAGGED != 0
     op.random = traits & RANDOM != 0
+    op.batching = FLAT if traits & BY_ELEMENT else BATCH
     op.work = work
     op.saved = saved
     _by_name[key] = op.id
@@ -70,9 +71,16 @@ cdef Op* op_at(uint32_t id) noexcept nogil:
 
 
 cdef int need_d(const Shapes* s) except -1:
-    """Attribute 0, named d, must be an axis of x."""
+    """Attribute 0 must be an axis of x."""
     if s.attrs[0].u >= s.x[0].nd:
-        raise DimensionError(f"d must be an axis of x, from 0 to {<int>s.x[0].nd - 1}")
+        raise DimensionError(f"the axis must be one of x, from 0 to {<int>s.x[0].nd - 1}")
+    return 0
+
+
+cdef int need_axis(const Shapes* s) except -1:
+    """The same, but a number has an axis too."""
+    if s.attrs[0].i < 0 or s.attrs[0].u >= max(s.x[0].nd, <uint32_t>1):
+        raise DimensionError(f"x has no axis {s.attrs[0].i}")
     return 0
 
 
@@ -83,6 +91,14 @@ cdef int same_dim(const Shapes* s, Dim* y) except -1:
     for i in range(y.nd):
         y.d[i] = s.x[0].d[i]
     return 0
+
+
+cdef int equal_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t i
+    for i in range(1, s.n):
+        if not same_shape(s.x[i], s.x[0]):
+            raise DimensionError(f"xs[{i}] differs in shape from xs[0]")
+    return same_dim(s, y)
 
 
 cdef int broadcast_dim(const Shapes* s, Dim* y) except -1:

@@ -62,6 +62,9 @@ def argsort(x: Expression, d: int = 0, descending: bool = False) -> Expression:
 def topk(x: Expression, k: int, d: int = 0, largest: bool = True) -> tuple[Expression, Expression]:
     """The k greatest elements along an axis, the greatest first, and their positions."""
 
+def kmax_pooling(x: Expression, k: int, d: int = 1) -> Expression:
+    """The k greatest elements along an axis, in the order of x; of equal elements the first."""
+
 def cumprod(x: Expression, d: int = 0) -> Expression:
     """Cumulative products of the elements along axis d; the result has the shape of x."""
 

@@ -6,7 +6,8 @@ from libc.math cimport INFINITY, fabs
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, uint32_t
 
-from dynet_cy.core.tensor cimport INTEGERS, Attr, Call, Dim, element, integers, size_of, total_of
+from dynet_cy.core.tensor cimport Attr, Call, Dim, element, integers, size_of, total_of
+from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.graph.expressions cimport Expression, dim_of, forget_to_set, number_in
 from dynet_cy.graph.making cimport (
     apply1x, apply2_for, apply2x, claim_current, expression, refer, release_current,
@@ -17,11 +18,13 @@ from dynet_cy.graph.table cimport current_graph
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.index cimport (
-    BARRED, ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS, chooser_number, function_number, index_op, need_one,
-    need_positions, refuse, refused,
+    BARRED, ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS, chooser_number, chooses, function_number, index_op,
+    need_one, need_positions, refuse,
 )
-from dynet_cy.ops.inputs cimport axis_in, check_count, set_indices, whole, whole_where_possible
-from dynet_cy.ops.loops cimport Split, add_where, split_at, without
+from dynet_cy.ops.inputs cimport (
+    axis_in, axis_word, check_count, of_words, set_indices, set_item, whole, whole_where_possible,
+)
+from dynet_cy.ops.loops cimport Split, add_where, split_at, vector, without
 from dynet_cy.ops.registry cimport (
     ALONE, RAGGED, UNREAD, Op, Shapes, as_many_as_y, need_d, op_at, register, same_dim, twice_as_many,
 )
@@ -52,17 +55,6 @@ cdef inline uint32_t word_of(Py_ssize_t i) noexcept:
     return <uint32_t><int32_t>i
 
 
-cdef inline void set_axis(Extra* extra, Py_ssize_t axis) noexcept:
-    extra.attrs[0].u = <uint32_t>axis if 0 <= axis < 7 else 7
-
-
-cdef int need_axis(const Shapes* s) except -1:
-    if s.attrs[0].u >= s.x[0].nd:
-        raise DimensionError(
-            f"the axis must be one of x, from 0 to {<int>s.x[0].nd - 1}")
-    return 0
-
-
 cdef int need_indices(const Shapes* s, uint32_t n) except -1:
     """All indices must be from 0 to n - 1."""
     cdef uint32_t i
@@ -75,7 +67,7 @@ cdef int need_indices(const Shapes* s, uint32_t n) except -1:
 # ---- pick: y = x[..., items[0], ...] ------------------------------------------
 
 cdef int pick_dim(const Shapes* s, Dim* y) except -1:
-    need_axis(s)
+    need_d(s)
     if s.bd == 1:
         y.bd = s.n_items                            # one batch element per index; all share x
     else:
@@ -147,8 +139,7 @@ cdef class PickedExpression(Expression):
 
 
 cdef Expression picked(object x, Extra* extra, Py_ssize_t axis):
-    set_axis(extra, axis)
-    extra.item_count = 1
+    extra.attrs[0].u = axis_word(axis)
     return apply1x(PICK, x, extra)
 
 
@@ -164,8 +155,7 @@ cdef Expression settable(Expression y):
 cdef Expression picked_at(object x, Py_ssize_t index, Py_ssize_t axis):
     cdef uint32_t item = word_of(index)
     cdef Extra extra = no_extra()
-    extra.items = &item
-    extra.n_items = 1
+    set_item(&extra, &item)
     return picked(x, &extra, axis)
 
 
@@ -234,17 +224,14 @@ def pick_batch(e, indices: Expression | _Ints, dim=0) -> PickedExpression:
 # ---- pick_range: y = x[..., items[0] : items[0] + length, ...] -----------------
 
 cdef int pick_range_dim(const Shapes* s, Dim* y) except -1:
-    cdef uint32_t i
     cdef uint32_t d = s.attrs[0].u, n = s.attrs[1].u
-    need_axis(s)
+    need_d(s)
     check_count(s, 1)
     if s.items[0] > 0x7FFFFFFF or s.items[0] + n > s.x[0].d[d]:
         raise IndexError(
             f"the range {<int32_t>s.items[0]} to {<int32_t>(s.items[0] + n)} is not within 0 to "
             f"{s.x[0].d[d]}")
-    y.nd = s.x[0].nd
-    for i in range(y.nd):
-        y.d[i] = s.x[0].d[i]
+    same_dim(s, y)
     y.d[d] = n
     return 0
 
@@ -263,14 +250,10 @@ PICK_RANGE.view = range_view
 
 cdef Expression range_of(object x, Py_ssize_t start, Py_ssize_t end, Py_ssize_t axis):
     cdef uint32_t item = word_of(start)
-    cdef Extra extra = no_extra()
-    set_axis(&extra, axis)
+    cdef Extra extra = of_words(axis_word(axis), word_of(end - start))
     if end < start:
         raise IndexError(f"pick_range: the end {end} of the range is before its start {start}")
-    extra.attrs[1].u = word_of(end - start)
-    extra.items = &item
-    extra.n_items = 1
-    extra.item_count = 1
+    set_item(&extra, &item)
     return apply1x(PICK_RANGE, x, &extra)
 
 
@@ -333,11 +316,8 @@ def pickrange(x, s: int, e: int):
 # ---- pick_batch_elems: y = batch elements items[0], items[1], ... of x -----------
 
 cdef int pick_batch_elems_dim(const Shapes* s, Dim* y) except -1:
-    cdef uint32_t i
     need_indices(s, s.bd)
-    y.nd = s.x[0].nd
-    for i in range(y.nd):
-        y.d[i] = s.x[0].d[i]
+    same_dim(s, y)
     y.bd = s.n_items
     return 0
 
@@ -350,9 +330,7 @@ PICK_BATCH_ELEMS.alone_because = b"it selects from the batch of its argument"
 cdef Expression batch_elem(object x, Py_ssize_t index):
     cdef uint32_t item = word_of(index)
     cdef Extra extra = no_extra()
-    extra.items = &item
-    extra.n_items = 1
-    extra.item_count = 1
+    set_item(&extra, &item)
     return apply1x(PICK_BATCH_ELEMS, x, &extra)
 
 
@@ -416,13 +394,10 @@ def pick_batch_elems(x, vs: Expression | _Ints):
 # ---- select_rows, select_cols: y = x[items] along axis 0, along axis 1 -----------
 
 cdef int select_dim(const Shapes* s, Dim* y) except -1:
-    cdef uint32_t i
     cdef uint32_t d = s.attrs[0].u
-    need_axis(s)
+    need_d(s)
     need_indices(s, s.x[0].d[d])
-    y.nd = s.x[0].nd
-    for i in range(y.nd):
-        y.d[i] = s.x[0].d[i]
+    same_dim(s, y)
     y.d[d] = s.n_items
     return 0
 
@@ -500,14 +475,12 @@ def select_cols(x, cs: Expression | _Ints):
 
 # Attributes: the axis, its length in y.
 cdef int scatter_dim(const Shapes* s, Dim* y) except -1:
-    cdef uint32_t i, d = s.attrs[0].u
+    cdef uint32_t d = s.attrs[0].u
     cdef str what = "column" if d else "row"
     if d >= s.x[0].nd or s.x[0].d[d] != s.n_items:
         raise DimensionError(f"x must have {s.n_items} {what}s, as many as there are positions")
     need_indices(s, s.attrs[1].u)
-    y.nd = s.x[0].nd
-    for i in range(y.nd):
-        y.d[i] = s.x[0].d[i]
+    same_dim(s, y)
     y.d[d] = s.attrs[1].u
     return 0
 
@@ -618,16 +591,14 @@ cdef int need_places(const Dim* x) except -1:
 
 
 cdef int take_dim(const Shapes* s, Dim* y) except -1:
-    cdef uint32_t i, axis = s.attrs[0].u
-    need_axis(s)
+    cdef uint32_t axis = s.attrs[0].u
+    need_d(s)
     need_positions(s.x[1], s.x[0].d[axis])
     if s.attrs[1].u == <uint32_t>ONE_POSITION:
         need_one(s, 1)
         without(s.x[0], <uint32_t>1 << axis, y)
         return 0
-    y.nd = s.x[0].nd
-    for i in range(y.nd):
-        y.d[i] = s.x[0].d[i]
+    same_dim(s, y)
     if s.attrs[1].u == <uint32_t>OWN_POSITIONS:
         own_positions(s, axis, s.x[0])
         y.d[axis] = s.x[1].d[axis]
@@ -649,11 +620,8 @@ cdef dict arguments_of = {
 
 
 cdef Expression taken(object x, object indices, Py_ssize_t axis, uint32_t mode, str name, str barred=None):
-    cdef Extra extra = no_extra()
+    cdef Extra extra = of_words(axis_word(axis), mode, 0, function_number(name, barred))
     cdef bytes arguments = arguments_of.get(name, b"x indices")
-    set_axis(&extra, axis)
-    extra.attrs[1].u = mode
-    extra.attrs[3].u = function_number(name, barred)
     return apply2_for(name, arguments, TAKE, x, indices, &extra)
 
 
@@ -680,12 +648,10 @@ cdef Expression taken_at(object x, Expression index, Py_ssize_t axis, str name):
 # Attributes as for `take`; attribute 2 is the length of the axis in y.
 
 cdef int put_dim(const Shapes* s, Dim* y) except -1:
-    cdef uint32_t i, axis = s.attrs[0].u
-    need_axis(s)
+    cdef uint32_t axis = s.attrs[0].u
+    need_d(s)
     need_positions(s.x[1], s.attrs[2].u)
-    y.nd = s.x[0].nd
-    for i in range(y.nd):
-        y.d[i] = s.x[0].d[i]
+    same_dim(s, y)
     if s.attrs[1].u == <uint32_t>OWN_POSITIONS:
         own_positions(s, 7, s.x[0])
     elif s.x[1].nd != 1 or s.x[1].d[0] != y.d[axis]:
@@ -700,14 +666,10 @@ cdef Op* PUT = index_op(b"put", b"x indices", put_dim)
 
 
 cdef Expression put(object x, object indices, Py_ssize_t axis, object n, uint32_t mode, str name):
-    cdef Extra extra = no_extra()
     cdef Py_ssize_t size = whole(n, name, "n")
+    cdef Extra extra = of_words(axis_word(axis), mode, <uint32_t>size, function_number(name))
     if size < 0:
         raise DimensionError(f"{name}: n must be a number of elements, not {n}")
-    set_axis(&extra, axis)
-    extra.attrs[1].u = mode
-    extra.attrs[2].u = <uint32_t>size
-    extra.attrs[3].u = function_number(name)
     return apply2_for(name, NULL, PUT, x, indices, &extra)
 
 
@@ -1052,8 +1014,8 @@ operators.update({"getitem": _getitem, "gather": _gathered, "labelled": _labelle
 
 cdef enum:
     DESCENDING = 1                  # the greatest comes first
-    NAN_FIRST = 2
     BEST_FIRST = DESCENDING | NAN_FIRST
+    AS_IN_X = 4                     # the elements that come first, as they lie in x
 
 cdef int sort_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t axis = s.attrs[0].u
@@ -1103,58 +1065,104 @@ cdef uint32_t* order_line(const float* x, size_t step, size_t n, uint32_t order,
     return a
 
 
-cdef inline bint is_better(const float* x, size_t step, uint32_t a, uint32_t b, uint32_t order) noexcept nogil:
-    """Whether element a comes before element b in a stable sort."""
-    cdef float u = x[a * step], v = x[b * step]
-    return goes_first(u, v, order) or (a < b and not goes_first(v, u, order))
+# An element of one of several lines, and what it is ranked by.
+cdef struct Ranked:
+    float score
+    uint32_t line, at
 
 
-cdef void sift(const float* x, size_t step, uint32_t* heap, size_t n, size_t i, uint32_t order) noexcept nogil:
+cdef inline bint is_better(const Ranked* a, const Ranked* b, uint32_t order) noexcept nogil:
+    """Whether a comes before b: by its score, or if they are equal by its line and place."""
+    if goes_first(a.score, b.score, order):
+        return True
+    if goes_first(b.score, a.score, order):
+        return False
+    return a.line < b.line or (a.line == b.line and a.at < b.at)
+
+
+cdef void sift(Ranked* heap, size_t n, size_t i, uint32_t order) noexcept nogil:
     """Move element i of a heap down to its place; the worst is on top."""
-    cdef uint32_t moved = heap[i]
+    cdef Ranked moved = heap[i]
     cdef size_t child
     while True:
         child = 2 * i + 1
         if child >= n:
             break
-        if child + 1 < n and is_better(x, step, heap[child], heap[child + 1], order):
+        if child + 1 < n and is_better(&heap[child], &heap[child + 1], order):
             child += 1
-        if not is_better(x, step, moved, heap[child], order):
+        if not is_better(&moved, &heap[child], order):
             break
         heap[i] = heap[child]
         i = child
     heap[i] = moved
 
 
-cdef uint32_t* select_line(const float* x, size_t step, size_t n, size_t count, uint32_t order,
-                           uint32_t* heap) noexcept nogil:
-    """The positions of the first `count` of n elements in sorted order: a heap of the best so far, with the worst of
-    them on top, so that most elements take one comparison; adjacent ones are compared as vectors."""
-    cdef size_t k, i
-    cdef uint32_t last
-    cdef float worst
-    for k in range(count):
-        heap[k] = <uint32_t>k
-    for k in range(count // 2, 0, -1):
-        sift(x, step, heap, count, k - 1, order)
-    worst = x[heap[0] * step]
-    k = count
-    while k < n:
-        if step == 1 and worst == worst:
-            k += K.next_beyond(n - k, x + k, worst, order & DESCENDING)
-            if k == n:
-                break
-        if goes_first(x[k * step], worst, order):           # of equal ones, the first stays
-            heap[0] = <uint32_t>k
-            sift(x, step, heap, count, 0, order)
-            worst = x[heap[0] * step]
+cdef void sort_heap(Ranked* heap, size_t n, uint32_t order) noexcept nogil:
+    cdef size_t i
+    cdef Ranked worst
+    for i in range(n, 1, -1):                       # the worst goes to the end
+        worst = heap[0]
+        heap[0] = heap[i - 1]
+        heap[i - 1] = worst
+        sift(heap, i - 1, 0, order)
+
+
+cdef inline float sum_with(float x, float total) noexcept nogil:
+    """A score and the total of its line, which does not go on if that is -inf, whatever the score is."""
+    return total if total == -INFINITY else x + total
+
+
+cdef inline float below(float worst, float total) noexcept nogil:
+    """A number that every score exceeds whose sum with `total`, rounded, exceeds `worst`; NaN: there is none."""
+    return <float>(<double>worst - total - 2e-7 * (fabs(<double>worst) + fabs(<double>total))) if total else worst
+
+
+cdef inline void rank_line(const float* x, size_t step, size_t n, float total, uint32_t line, uint32_t order,
+                           Ranked* heap, size_t count, size_t* filled) noexcept nogil:
+    """Put the elements of a line, with a total added to each, into the heap of the best `count` so far.  The worst of
+    these is on top, so that most elements take one comparison; adjacent ones are compared as vectors.  Without a total,
+    elements may be `step` apart."""
+    cdef size_t k = 0, i
+    cdef float bound
+    while k < n and filled[0] < count:
+        heap[filled[0]] = Ranked(sum_with(x[k * step], total), line, <uint32_t>k)
+        filled[0] += 1
         k += 1
-    for i in range(count, 1, -1):                   # the worst goes to the end
-        last = heap[i - 1]
-        heap[i - 1] = heap[0]
-        heap[0] = last
-        sift(x, step, heap, i - 1, 0, order)
-    return heap
+        if filled[0] == count:
+            for i in range(count // 2, 0, -1):
+                sift(heap, count, i - 1, order)
+    while k < n:
+        bound = below(heap[0].score, total)
+        if step == 1 and bound == bound:
+            k += K.next_beyond(n - k, x + k, bound, order & DESCENDING)
+        while step > 1 and k < n and not goes_first(x[k * step], bound, order):     # the bound is the worst score
+            k += 1
+        if k == n:
+            break
+        # Of equal ones, the first stays.
+        if step > 1 or goes_first(sum_with(x[k], total), heap[0].score, order):
+            heap[0] = Ranked(sum_with(x[k * step], total), line, <uint32_t>k)
+            sift(heap, count, 0, order)
+        k += 1
+
+
+cdef uint32_t* select_line(const float* x, size_t step, size_t n, size_t count, uint32_t order,
+                           uint32_t* work) noexcept nogil:
+    """The positions of the first `count` of n elements in sorted order, or in that of x."""
+    cdef Ranked* heap = <Ranked*>work
+    cdef size_t filled = 0, k, i
+    cdef uint32_t at
+    rank_line(x, step, n, 0, 0, order, heap, count, &filled)
+    if not order & AS_IN_X:
+        sort_heap(heap, count, order)
+    for k in range(count):                          # work[k] lies before what is read later
+        at = heap[k].at
+        i = k
+        while order & AS_IN_X and i > 0 and work[i - 1] > at:
+            work[i] = work[i - 1]
+            i -= 1
+        work[i] = at
+    return work
 
 
 # A heap is quicker than sorting if at most one of this many elements is asked for.
@@ -1176,7 +1184,7 @@ cdef void order(const Call* c, uint32_t* where) noexcept nogil:
             for p in range(s.pre):
                 first = o * s.pre * s.len + p
                 x = element(&c.x[0], b) + first
-                if 0 < count <= s.len // FEW_OF:
+                if 0 < count <= s.len // FEW_OF or c.attrs[2].u & AS_IN_X:
                     found = select_line(x, s.pre, s.len, count, c.attrs[2].u, work)
                 else:
                     found = order_line(x, s.pre, s.len, c.attrs[2].u, work, work + s.len)
@@ -1209,11 +1217,14 @@ cdef size_t sort_work(const Call* c, int i) noexcept nogil:
     return 2 * split_at(&c.x[0].dim, c.attrs[0].u).len if i < 0 else 0
 
 
+cdef size_t kmax_work(const Call* c, int i) noexcept nogil:
+    return c.attrs[1].u * sizeof(Ranked) // sizeof(float) if i < 0 else 0
+
+
 cdef Op* SORT = register(b"sort", b"x", sort_dim, sort_forward, sort_backward, UNREAD | RAGGED, sort_work, as_many_as_y)
 cdef Op* ARGSORT = register(b"argsort", b"x", sort_dim, argsort_forward, NULL, RAGGED, sort_work)
-ARGSORT.result = INTEGERS
-ARGSORT.raised = refused
-ARGSORT.no_gradient_because = b"positions are constant almost everywhere"
+cdef Op* KMAX = register(b"kmax_pooling", b"x", sort_dim, sort_forward, sort_backward, UNREAD, kmax_work, as_many_as_y)
+chooses(ARGSORT, b"positions are constant almost everywhere")
 
 
 cdef Expression ordered(const Op* op, object x, object axis, object count, uint32_t order, str name,
@@ -1221,17 +1232,14 @@ cdef Expression ordered(const Op* op, object x, object axis, object count, uint3
     cdef Py_ssize_t d = axis_in(x, axis, name)
     cdef Py_ssize_t k
     cdef const Dim* dim = dim_of(expression(x, name, "x"))
-    cdef Extra extra = no_extra()
-    extra.attrs[0].u = <uint32_t>d
+    cdef Extra extra
     if count is None:
-        extra.attrs[1].u = dim.d[d] if d < <Py_ssize_t>dim.nd else 0
+        k = dim.d[d] if d < <Py_ssize_t>dim.nd else 0
     else:
         k = whole(count, name, "k")
         if k < 0:
             raise DimensionError(f"{name}: k must be a number of elements, not {k}")
-        extra.attrs[1].u = <uint32_t>k
-    extra.attrs[2].u = order
-    extra.attrs[3].u = chooser
+    extra = of_words(<uint32_t>d, <uint32_t>k, order, chooser)
     return apply1x(op, x, &extra)
 
 
@@ -1302,6 +1310,29 @@ def topk(x, k: int, d=0, bint largest=True) -> tuple[Expression, Expression]:
             ordered(ARGSORT, x, d, k, order, "topk", chooser_number("topk")))
 
 
+def kmax_pooling(x, k: int, d=1):
+    """The k greatest elements along an axis, in the order of x; of equal elements the first.
+
+    NaN is above all numbers. With ``import dynet`` it is ignored, as in DyNet, if there are enough numbers.
+
+    Args:
+        x: any expression.
+        k: how many.
+        d: the axis (default: 1).
+
+    Raises:
+        DimensionError: x has no axis d, or fewer than k elements along it.
+
+    Example:
+        >>> dy.kmax_pooling(dy.inputTensor([[3, 1, 2]]), 2).npvalue()
+        array([[3., 2.]])
+    """
+    cdef uint32_t order = (DESCENDING if follows_dynet() else BEST_FIRST) | AS_IN_X
+    if whole(k, "kmax_pooling", "k") < 1:
+        raise DimensionError(f"kmax_pooling: k must be at least 1, not {k}")
+    return ordered(KMAX, x, d, k, order, "kmax_pooling")
+
+
 def _best(x) -> tuple[Expression, Expression]:
     """The greatest number of each line of x and its position, as those of `topk`, but a NaN has a position too.
 
@@ -1331,107 +1362,36 @@ cdef int continuations_dim(const Shapes* s, Dim* y) except -1:
         raise DimensionError(f"k is {count}, but a line has {n * (s.bd // beams)} scores")
     need_positions(s.x[1], n)                       # numbers of places and lines are floats in the result
     need_positions(s.x[1], s.bd)
-    y.nd = 1
-    y.d[0] = CHOSEN
     y.bd = <uint32_t>(beams * count)
-    return 0
-
-
-cdef struct Continuation:
-    float sum
-    uint32_t line, at
-
-
-cdef inline bint continuation_is_better(const Continuation* a, const Continuation* b) noexcept nogil:
-    """Whether a comes before b: by its sum, or if they are equal by its line and place."""
-    if goes_first(a.sum, b.sum, BEST_FIRST):
-        return True
-    if goes_first(b.sum, a.sum, BEST_FIRST):
-        return False
-    return a.line < b.line or (a.line == b.line and a.at < b.at)
-
-
-cdef void sift_continuation(Continuation* heap, size_t n, size_t i) noexcept nogil:
-    """Move element i of a heap down to its place; the worst is on top."""
-    cdef Continuation moved = heap[i]
-    cdef size_t child
-    while True:
-        child = 2 * i + 1
-        if child >= n:
-            break
-        if child + 1 < n and continuation_is_better(&heap[child], &heap[child + 1]):
-            child += 1
-        if not continuation_is_better(&moved, &heap[child]):
-            break
-        heap[i] = heap[child]
-        i = child
-    heap[i] = moved
-
-
-cdef inline float sum_with(float x, float total) noexcept nogil:
-    """A score and the total of its line, which does not go on if that is -inf, whatever the score is."""
-    return total if total == -INFINITY else x + total
-
-
-cdef inline float below(float worst, float total) noexcept nogil:
-    """A number that every score exceeds whose sum with `total`, rounded, exceeds `worst`; NaN: there is none."""
-    return <float>(<double>worst - total - 2e-7 * (fabs(<double>worst) + fabs(<double>total)))
-
-
-cdef void continuations_of_line(const float* x, size_t n, float total, uint32_t line, Continuation* heap, size_t count,
-                                size_t* filled) noexcept nogil:
-    """Put the places of a line into the heap of the best `count` ones."""
-    cdef size_t k = 0, i
-    cdef float bound
-    while k < n and filled[0] < count:
-        heap[filled[0]] = Continuation(sum_with(x[k], total), line, <uint32_t>k)
-        filled[0] += 1
-        k += 1
-        if filled[0] == count:
-            for i in range(count // 2, 0, -1):
-                sift_continuation(heap, count, i - 1)
-    while k < n:
-        bound = below(heap[0].sum, total)
-        if bound == bound:                          # most elements are passed over as vectors
-            k += K.next_beyond(n - k, x + k, bound, True)
-            if k == n:
-                break
-        if goes_first(sum_with(x[k], total), heap[0].sum, BEST_FIRST):  # of equal ones, the first stays
-            heap[0] = Continuation(sum_with(x[k], total), line, <uint32_t>k)
-            sift_continuation(heap, count, 0)
-        k += 1
+    return vector(y, CHOSEN)
 
 
 cdef void continuations_forward(const Call* c) noexcept nogil:
     cdef uint32_t beams = c.attrs[0].u, line = 0, lines = max(c.x[0].dim.bd, c.x[1].dim.bd)
     cdef size_t n = size_of(&c.x[0].dim), count = c.attrs[1].u, filled, i
     cdef uint32_t beam
-    cdef Continuation* heap = <Continuation*>c.work
-    cdef Continuation worst
+    cdef Ranked* heap = <Ranked*>c.work
     cdef float* y = c.y.v
     cdef bint ends
     for beam in range(beams):
         filled = 0
         for line in range(lines // beams * beam, lines // beams * (beam + 1)):
             if count:
-                continuations_of_line(element(&c.x[0], line), n, element(&c.x[1], line)[0], line, heap, count, &filled)
-        for i in range(count, 1, -1):               # the worst goes to the end
-            worst = heap[0]
-            heap[0] = heap[i - 1]
-            heap[i - 1] = worst
-            sift_continuation(heap, i - 1, 0)
+                rank_line(element(&c.x[0], line), 1, n, element(&c.x[1], line)[0], line, BEST_FIRST, heap, count,
+                          &filled)
+        sort_heap(heap, count, BEST_FIRST)
         for i in range(count):
             ends = heap[i].at == c.attrs[2].u
-            y[0] = heap[i].sum
+            y[0] = heap[i].score
             y[1] = <float>heap[i].line
             y[2] = <float>heap[i].at
-            y[3] = -INFINITY if ends else heap[i].sum
+            y[3] = -INFINITY if ends else heap[i].score
             y[4] = <float>(c.attrs[3].u if ends else heap[i].at)
             y += CHOSEN
 
 
 cdef size_t continuations_work(const Call* c, int i) noexcept nogil:
-    return c.attrs[1].u * sizeof(Continuation) // sizeof(float) if i < 0 else 0
+    return c.attrs[1].u * sizeof(Ranked) // sizeof(float) if i < 0 else 0
 
 
 cdef Op* CONTINUATIONS = register(b"continuations", b"x totals", continuations_dim, continuations_forward, NULL, 0,
@@ -1454,11 +1414,7 @@ def _continuations(x, totals, beams, count, end, begin):
         In each batch element, one for each chosen place: the sum, the number of the line, the place; and the sum, -inf
         at `end`, and the place that is read next.
     """
-    cdef Extra extra = no_extra()
-    extra.attrs[0].u = beams
-    extra.attrs[1].u = count
-    extra.attrs[2].u = <uint32_t>NO_END if end is None else end
-    extra.attrs[3].u = begin
+    cdef Extra extra = of_words(beams, count, <uint32_t>NO_END if end is None else end, begin)
     return apply2x(CONTINUATIONS, x, totals, &extra)
 
 
@@ -1542,8 +1498,7 @@ def cumprod(x, d=0):
         >>> dy.cumprod(dy.inputVector([2, 3, 4])).npvalue()
         array([ 2.,  6., 24.])
     """
-    cdef Extra extra = no_extra()
-    extra.attrs[0].u = <uint32_t>axis_in(x, d, "cumprod")
+    cdef Extra extra = of_words(<uint32_t>axis_in(x, d, "cumprod"))
     return apply1x(CUMPROD, x, &extra)
 
 
@@ -1580,8 +1535,7 @@ def logcumsumexp(x, d=0):
         >>> dy.exp(dy.logcumsumexp(dy.log(dy.inputVector([0.5, 0.25, 0.25])))).npvalue()
         array([0.5 , 0.75, 1.  ])
     """
-    cdef Extra extra = no_extra()
-    extra.attrs[0].u = <uint32_t>axis_in(x, d, "logcumsumexp")
+    cdef Extra extra = of_words(<uint32_t>axis_in(x, d, "logcumsumexp"))
     return apply1x(LOGCUMSUMEXP, x, &extra)
 
 

@@ -9,12 +9,14 @@ from dynet_cy.core.tensor cimport (
     Attr, Call, Dim, axis_of, element, rows_of, same_shape, size_of, total_of,
 )
 from dynet_cy.graph.expressions cimport Expression, dim_of
-from dynet_cy.graph.making cimport apply, apply1, apply1x, expression
+from dynet_cy.graph.making cimport apply, apply1, apply1_for, apply1x, expression
 from dynet_cy.graph.structs cimport Extra, no_extra
-from dynet_cy.ops.loops cimport pass_on, split_at
+from dynet_cy.ops.loops cimport matrix, pass_on, split_at
 from dynet_cy.ops.index cimport index_op
-from dynet_cy.ops.inputs cimport axis_in, whole
-from dynet_cy.ops.registry cimport ALONE, ASSIGNS, CPU, FIRST, FLAT, UNCHANGED, UNREAD, Op, Shapes, register, same_dim
+from dynet_cy.ops.inputs cimport axis_in, axis_word, of_numbers, of_words, whole
+from dynet_cy.ops.registry cimport (
+    ALONE, ASSIGNS, BY_ELEMENT, CPU, FIRST, UNCHANGED, UNREAD, Op, Shapes, register, same_dim,
+)
 
 from dynet_cy.graph.structs import carriers, operators
 from dynet_cy.ops.registry import DimensionError
@@ -239,8 +241,7 @@ CONCATENATE.needs[CPU].laid = is_along_last_axis
 
 
 cdef Expression concatenated(object xs, Py_ssize_t d):
-    cdef Extra extra = no_extra()
-    extra.attrs[0].u = <uint32_t>d if 0 <= d < 7 else 7
+    cdef Extra extra = of_words(axis_word(d))
     return apply(CONCATENATE, xs, &extra)
 
 
@@ -295,7 +296,6 @@ def concatenate_cols(xs: Iterable[Expression]):
 # ---- concatenate_to_batch: y = xs side by side along the batch -------------------
 
 cdef int concatenate_to_batch_dim(const Shapes* s, Dim* y) except -1:
-    cdef uint32_t i
     cdef uint32_t k
     cdef size_t total = 0
     for k in range(s.n):
@@ -304,11 +304,8 @@ cdef int concatenate_to_batch_dim(const Shapes* s, Dim* y) except -1:
         total += s.x[k].bd
     if total > 0xFFFFFFFF:
         raise DimensionError(f"the result has {total} batch elements")
-    y.nd = s.x[0].nd
-    for i in range(y.nd):
-        y.d[i] = s.x[0].d[i]
     y.bd = <uint32_t>total
-    return 0
+    return same_dim(s, y)
 
 
 cdef Op* CONCATENATE_TO_BATCH = index_op(b"concatenate_to_batch", b"xs...", concatenate_to_batch_dim)
@@ -341,10 +338,7 @@ cdef int fold_rows_dim(const Shapes* s, Dim* y) except -1:
         raise DimensionError("x must be a matrix or a vector")
     if n == 0 or rows_of(s.x[0]) % n:
         raise DimensionError(f"x has {rows_of(s.x[0])} rows, not a multiple of nrows={n}")
-    y.nd = 2
-    y.d[0] = rows_of(s.x[0]) // n
-    y.d[1] = axis_of(s.x[0], 1)
-    return 0
+    return matrix(y, rows_of(s.x[0]) // n, axis_of(s.x[0], 1))
 
 
 cdef void fold_rows_forward(const Call* c) noexcept nogil:
@@ -395,37 +389,29 @@ def fold_rows(x, nrows: int = 2):
     cdef Py_ssize_t n = whole(nrows, "fold_rows", "nrows")
     if n < 1:
         raise DimensionError(f"fold_rows: nrows must be at least 1, not {nrows}")
-    cdef Extra extra = no_extra()
-    extra.attrs[0].u = <uint32_t>n
+    cdef Extra extra = of_words(<uint32_t>n)
     return apply1x(FOLD_ROWS, x, &extra)
 
 
 # ---- nobackprop, flip_gradient, scale_gradient: y = x ------------------------------
 
-cdef void flip_gradient_backward(const Call* c, uint32_t i) noexcept nogil:
-    pass_on(c, -1)
-
-
 cdef void scale_gradient_backward(const Call* c, uint32_t i) noexcept nogil:
     pass_on(c, c.attrs[0].f)
 
 
-cdef Op* NOBACKPROP = register(b"nobackprop", b"x", same_dim, copy_forward, NULL)
-NOBACKPROP.batching = FLAT
+cdef Op* NOBACKPROP = register(b"nobackprop", b"x", same_dim, copy_forward, NULL, BY_ELEMENT)
 NOBACKPROP.moves = FIRST
 NOBACKPROP.no_gradient_because = b"its purpose is to stop the gradient"
 
-cdef Op* FLIP_GRADIENT = register(b"flip_gradient", b"x", same_dim, copy_forward, flip_gradient_backward,
-                                  UNREAD | ASSIGNS)
-FLIP_GRADIENT.batching = FLAT
-FLIP_GRADIENT.moves = FIRST
-FLIP_GRADIENT.in_place = True
-
 cdef Op* SCALE_GRADIENT = register(b"scale_gradient", b"x", same_dim, copy_forward, scale_gradient_backward,
-                                   UNREAD | ASSIGNS)
-SCALE_GRADIENT.batching = FLAT
+                                   UNREAD | ASSIGNS | BY_ELEMENT)
 SCALE_GRADIENT.moves = FIRST
 SCALE_GRADIENT.in_place = True
+
+
+cdef Expression scaled_gradient(str name, object x, float factor):
+    cdef Extra extra = of_numbers(factor)
+    return apply1_for(name, SCALE_GRADIENT, x, &extra)
 
 
 def nobackprop(x):
@@ -449,7 +435,7 @@ def flip_gradient(x):
         >>> x.gradient()
         array([-1., -1.])
     """
-    return apply1(FLIP_GRADIENT, x)
+    return scaled_gradient("flip_gradient", x, -1)
 
 
 # The node that `to_device` makes if the device stays the same.
@@ -465,12 +451,10 @@ def scale_gradient(x, float lambd=1.0):
         >>> x.gradient()
         array([3., 3.])
     """
-    cdef Extra extra = no_extra()
-    extra.attrs[0].f = lambd
-    return apply1x(SCALE_GRADIENT, x, &extra)
+    return scaled_gradient("scale_gradient", x, lambd)
 
 
 carriers.update({
     op_id: True for op_id in (
-        RESHAPE.id, TRANSPOSE.id, CONCATENATE.id, CONCATENATE_TO_BATCH.id, NOBACKPROP.id, FLIP_GRADIENT.id,
+        RESHAPE.id, TRANSPOSE.id, CONCATENATE.id, CONCATENATE_TO_BATCH.id, NOBACKPROP.id,
         SCALE_GRADIENT.id)})

@@ -4,9 +4,7 @@ from libc.math cimport INFINITY, logf
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memset, strcmp
 
-from dynet_cy.core.tensor cimport (
-    Call, Dim, cols_of, element, number_at, rows_of, same_shape, size_of, total_of,
-)
+from dynet_cy.core.tensor cimport Call, Dim, cols_of, element, number_at, rows_of, size_of, total_of
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply, apply1_for, apply1x, apply2, apply2_for, expression, sequence
 from dynet_cy.graph.origin cimport describe_dim
@@ -15,11 +13,13 @@ from dynet_cy.kernels.kernels cimport (
     K, dy_kernels, DY_BINARY_add, DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log,
 )
 from dynet_cy.kernels.product cimport RangeRun, in_ranges
-from dynet_cy.ops.inputs cimport axis_in, check_count, is_list, set_index, set_indices, whole
-from dynet_cy.ops.loops cimport scalar, without
+from dynet_cy.ops.inputs cimport (
+    axis_in, check_count, is_list, of_numbers, of_words, set_index, set_indices, set_shared_indices, whole,
+)
+from dynet_cy.ops.loops cimport adds, scalar, without
 from dynet_cy.ops.registry cimport (
-    ASSIGNS, FLAT, RAGGED, SECOND, UNREAD_ARGUMENTS, UNREAD_FIRST, UNREAD_RESULT, DimRule, Op, Shapes, as_many_as_y,
-    need_d, register, same_dim, twice_as_many,
+    ASSIGNS, BY_ELEMENT, RAGGED, SECOND, UNREAD_ARGUMENTS, UNREAD_FIRST, UNREAD_RESULT, DimRule, Op, Shapes,
+    as_many_as_y, equal_dim, need_axis, need_d, register, same_dim, twice_as_many,
 )
 from dynet_cy.ops.index cimport (
     ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS, function_number, is_position, need_one, need_positions, refuse,
@@ -70,11 +70,6 @@ dy_line_kernels = K
 
 # ==== softmax =====================================================================================
 
-cdef inline bint adds(const Call* c, uint32_t b) noexcept nogil:
-    """Whether batch element b adds to dx rather than assigns it."""
-    return c.accumulate or (b > 0 and c.dx.dim.bd == 1)
-
-
 cdef int scores_dim(const Shapes* s, Dim* y) except -1:
     """One result for a vector of scores."""
     if cols_of(s.x[0]) != 1:
@@ -104,8 +99,7 @@ cdef int check_indices(const Shapes* s, uint32_t item_count, size_t n) except -1
 # ---- rows of line.def ------------------------------------------------------------
 
 cdef int axis_dim(const Shapes* s, Dim* y) except -1:
-    if s.attrs[0].i < 0 or <uint32_t>s.attrs[0].i >= max(s.x[0].nd, <uint32_t>1):
-        raise DimensionError(f"x has no axis {s.attrs[0].i}")
+    need_axis(s)
     return same_dim(s, y)
 
 
@@ -138,8 +132,7 @@ results[SOFTMAX.id] = "probabilities"
 
 cdef Expression normalized(const Op* op, object x, object d, str name):
     """x to the op, which normalizes it along axis d."""
-    cdef Extra extra = no_extra()
-    extra.attrs[0].i = <int>axis_in(x, d, name)
+    cdef Extra extra = of_words(<uint32_t>axis_in(x, d, name))
     return apply1_for(name, op, x, &extra)
 
 
@@ -287,11 +280,7 @@ def log_softmax(x, restrict: Expression | _Ints | None = None, d: int = 0,
     chosen = list(dict.fromkeys([whole(k, "log_softmax") for k in restrict]))
     if not chosen:
         raise ValueError("log_softmax: `restrict` is empty")
-    if len(chosen) >= 2**16:
-        raise ValueError(
-            f"log_softmax: `restrict` has {len(chosen)} indices, at most 65535 are possible")
-    _held = set_indices(&extra, chosen, "log_softmax")
-    extra.item_count = extra.n_items
+    _held = set_shared_indices(&extra, chosen, "log_softmax", "indices of `restrict`")
     return apply1x(RESTRICTED, x, &extra)
 
 
@@ -379,9 +368,8 @@ PICKNEGLOGSOFTMAX_AT.integers = SECOND
 
 
 cdef Expression loss_at(object x, Expression v, str name):
-    cdef Extra extra = no_extra()
+    cdef Extra extra = of_words(0, 0, 0, function_number(name))
     note_scores(x)
-    extra.attrs[3].u = function_number(name)
     return apply2_for(name, b"x vs" if name == "pickneglogsoftmax_batch" else b"x v", PICKNEGLOGSOFTMAX_AT, x,
                       one_each(v, name), &extra)
 
@@ -518,11 +506,7 @@ cdef enum:
     LOG_SUM_TILE = 1024
 
 cdef int of_list_dim(const Shapes* s, Dim* y) except -1:
-    cdef uint32_t i
-    for i in range(1, s.n):
-        if not same_shape(s.x[i], s.x[0]):
-            raise DimensionError(f"xs[{i}] differs in shape from xs[0]")
-    same_dim(s, y)
+    equal_dim(s, y)
     while y.nd > 1 and y.d[y.nd - 1] == 1:      # as in DyNet
         y.nd -= 1
     return 0
@@ -594,9 +578,8 @@ cdef size_t logsumexp_work(const Call* c, int i) noexcept nogil:
     return (3 if i < 0 else 1) * tile_at(0, size_of(&c.y.dim))
 
 
-cdef Op* LOGSUMEXP = register(b"logsumexp", b"xs...", of_list_dim, logsumexp_forward, logsumexp_backward, 0,
+cdef Op* LOGSUMEXP = register(b"logsumexp", b"xs...", of_list_dim, logsumexp_forward, logsumexp_backward, BY_ELEMENT,
                               logsumexp_work, twice_as_many)
-LOGSUMEXP.batching = FLAT
 
 
 def logsumexp(xs: Iterable[Expression]):
@@ -742,8 +725,7 @@ def hinge(x, v: Expression | _Int | _Ints, float m=1.0):
         return hinge_at(x, taken(x, one_each(v, "hinge"), 0, ONE_POSITION, "hinge"), 0, m)
     if is_list(v):
         return hinge_batch(x, v, m)
-    cdef Extra extra = no_extra()
-    extra.attrs[0].f = m
+    cdef Extra extra = of_numbers(m)
     set_index(&extra, &index, v, "hinge")
     return apply1x(HINGE, x, &extra)
 
@@ -760,8 +742,7 @@ def hinge_batch(x, vs: Expression | _Ints, float m=1.0):
         >>> dy.hinge_batch(dy.inputTensor([[3, 2], [1, 4]], batched=True), [0, 0]).npvalue()
         array([[0., 3.]])
     """
-    cdef Extra extra = no_extra()
-    extra.attrs[0].f = m
+    cdef Extra extra = of_numbers(m)
     if isinstance(vs, Expression):
         return hinge_at(x, taken(x, one_each(vs, "hinge_batch"), 0, ONE_POSITION, "hinge_batch"), 0, m)
     _held = set_indices(&extra, vs, "hinge_batch")

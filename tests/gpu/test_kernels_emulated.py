@@ -209,7 +209,7 @@ def test_draws() -> None:
 def test_k_greatest(ignores: int, order: str, inner: int, length: int, k: int, block: int) -> None:
     """The k greatest keep their order; the first of equals wins, NaN is greatest or least; gradients of two results add
     up."""
-    conv, outer = module("conv"), 2
+    kernels, outer = module("order"), 2
     x = np.round(2 * np.random.default_rng(0).standard_normal((2, outer, length, inner))).astype(np.float32)
     x[0, 1, 3:5, 0] = np.nan
     x[1, 0, ::2] = -0.0
@@ -220,14 +220,14 @@ def test_k_greatest(ignores: int, order: str, inner: int, length: int, k: int, b
     desired = np.sort(order_of[:, :, :k], axis=2)
     arguments = [size(2 * outer * inner), size(inner), size(length), size(outer), size(k), np.int32(ignores)]
     arguments += [x, size(x[0].size), where, y]
-    conv.launch("kmax_forward", 3, block, arguments, order=order)
+    kernels.launch("kmax_forward", 3, block, arguments, order=order)
     np.testing.assert_array_equal(where, desired)
     np.testing.assert_array_equal(y, np.take_along_axis(x, desired, 2))
     dy, dx = np.random.default_rng(1).standard_normal(y.shape).astype(np.float32), np.zeros(x[0].shape, np.float32)
     gradient = np.zeros(x.shape)
     np.put_along_axis(gradient, desired, dy, 2)
     arguments = [size(outer * inner), size(inner), size(length), size(outer), size(k), size(2), where, dy, dx]
-    conv.launch("kmax_backward", 3, 32, arguments, order=order)
+    kernels.launch("sort_backward", 3, 32, arguments, order=order)
     np.testing.assert_allclose(dx, gradient.sum(0), rtol=1e-6)
 
 

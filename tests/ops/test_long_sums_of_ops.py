@@ -334,7 +334,7 @@ PRODUCTS = {
 # No sums, or sums over neighbours only.
 NONE = {
     *("parameter", "input", "reshape", "transpose", "concatenate", "concatenate_to_batch", "nobackprop"),
-    *("flip_gradient", "scale_gradient", "floor_straight_through", "ceil_straight_through", "round_straight_through"),
+    *("scale_gradient", "floor_straight_through", "ceil_straight_through", "round_straight_through"),
     *("emax", "dropout", "dropout_dim", "dropout_batch", "block_dropout", "noise", "random_normal", "random_uniform"),
     *("random_bernoulli", "random_gumbel", "max_dim", "min_dim", "argmax", "argmax_straight_through", "maxpooling2d"),
     *("kmax_pooling", "pick", "pick_range", "strided_select", "crf_viterbi", "dropout_mask"),
