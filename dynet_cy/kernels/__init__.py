@@ -20,7 +20,7 @@ def _cpu_flags() -> set[str]:
     if not sys.platform.startswith("linux"):
         return set()
     try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as lines:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
             for line in lines:
                 name, _, value = line.partition(":")
                 if name.strip() == "flags":
