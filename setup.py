@@ -168,7 +168,7 @@ class BuildExt(build_ext):
         if ext.name == "dynet_cy.kernels.kernels":
             flags = [*self.sanitizer_flags(), os.environ.get("DYNET_CY_OPT", "")]
             ext.define_macros += [("DY_BUILD_FLAGS", f'"{" ".join(flags).strip()}"')]
-        # A wheel is compressed as a whole; strings by themselves would be uncompressed at each import, which loads zlib.
+        # A wheel is compressed itself. Compressed strings would be unpacked at each import, which would load zlib.
         ext.define_macros += [("CYTHON_COMPRESS_STRINGS", "0")]
         ext.extra_compile_args += self.flags()
         if ext.name in UNWINDS:
