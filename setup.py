@@ -51,7 +51,7 @@ MATHS = ["-fno-math-errno", "-fno-trapping-math"]
 # that call devices and other processes, keep collections or report, and do nothing for each node or parameter of an
 # update, compile with -O1 in 60 % of the time of -O2.
 LEVELS = {"graph": "-O3", "kernels": "-O3", "ops": "-O3", "gpu": "-O1", "parallel": "-O1", "watch": "-O1"}
-for seldom in ("memory/bridge", "model/collection", "train/device", "train/trainers"):
+for seldom in ("memory/bridge", "model/collection"):
     LEVELS[seldom] = "-O1"
 
 SANITIZERS = {
@@ -168,12 +168,16 @@ class BuildExt(build_ext):
         if ext.name == "dynet_cy.kernels.kernels":
             flags = [*self.sanitizer_flags(), os.environ.get("DYNET_CY_OPT", "")]
             ext.define_macros += [("DY_BUILD_FLAGS", f'"{" ".join(flags).strip()}"')]
+        # A wheel is compressed itself. Compressed strings would be unpacked at each import, which would load zlib.
+        ext.define_macros += [("CYTHON_COMPRESS_STRINGS", "0")]
         ext.extra_compile_args += self.flags()
         if ext.name in UNWINDS:
             ext.extra_compile_args += ["-fexceptions"]
         ext.extra_link_args += ["-pthread", *self.sanitizer_flags()]
         if sys.platform.startswith("linux"):
             ext.libraries += ["m"]
+            if not self.stays() and not self.sanitizer_flags():
+                ext.extra_link_args += ["-Wl,-s"]  # names of functions that only debuggers read: 8 % of a wheel
 
     @staticmethod
     def package_dirs(ext: Extension) -> list[str]:
@@ -197,6 +201,10 @@ class BuildExt(build_ext):
         flags += ["-Wno-psabi"]
         return flags
 
+    def stays(self) -> bool:
+        """Whether modules stay in the source tree."""
+        return self.inplace or getattr(self, "editable_mode", False)
+
     def link_blas(self, ext: Extension):
         import scipy_openblas32
 
@@ -205,8 +213,8 @@ class BuildExt(build_ext):
         origin = "@loader_path" if sys.platform == "darwin" else "$ORIGIN"
         up = "/".join([".."] * (ext.name.count(".")))
         rpaths = [f"{origin}/{up}/scipy_openblas32/lib"]
-        if self.inplace or getattr(self, "editable_mode", False):
-            # The module stays in the source tree, OpenBLAS in the environment.
+        if self.stays():
+            # OpenBLAS is in the environment.
             rpaths.append(f"{sysconfig.get_path('platlib')}/scipy_openblas32/lib")
         ext.extra_link_args += [f"-Wl,-rpath,{r}" for r in rpaths]
 

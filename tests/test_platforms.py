@@ -48,7 +48,7 @@ def test_openblas_is_found_beside_the_package(
 ) -> None:
     monkeypatch.setattr(sys, "platform", system)
     module = build["Extension"]("dynet_cy.kernels.kernels", [])
-    build["BuildExt"].link_blas(SimpleNamespace(inplace=False), module)
+    build["BuildExt"].link_blas(SimpleNamespace(stays=lambda: False), module)
     assert module.extra_link_args == [f"-Wl,-rpath,{origin}/../../scipy_openblas32/lib"]
 
 

@@ -23,10 +23,21 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "dynet_cy"
 
 
-def test_asyncio_is_imported_by_calls_of_tasks_only(tmp_path: Path) -> None:
-    """Importing asyncio would take a tenth of the time of `import dynet_cy`."""
-    done = run_python(tmp_path, "import sys, dynet_cy; raise SystemExit('asyncio' in sys.modules)")
+# Modules that only some functions need; together they would take nearly as long as the rest of `import dynet_cy`.
+SELDOM = "asyncio dataclasses greenlet gzip hashlib html json random safetensors sysconfig tempfile"
+
+
+def test_modules_that_few_programs_need_are_imported_where_they_are_used(tmp_path: Path) -> None:
+    program = f"""
+import sys
+import numpy
+before = set(sys.modules)
+import dynet_cy
+print(*sorted(set("{SELDOM}".split()) & (set(sys.modules) - before)))
+"""
+    done = run_python(tmp_path, program)
     assert done.returncode == 0, done.stderr
+    assert not done.stdout.split()
 
 
 def tracked_files() -> list[str]:

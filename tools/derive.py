@@ -391,7 +391,7 @@ def known_differences() -> Iterator[tuple[Path, str]]:
 
 # ---- trainers, builders and layers -------------------------------------------------------------
 
-TRAINERS = ROOT / "dynet_cy" / "train" / "trainers.pyx"
+TRAINERS = ROOT / "dynet_cy" / "train" / "trainer.pyx"
 BUILDERS = ROOT / "dynet_cy" / "rnn"
 LAYERS = ROOT / "dynet_cy" / "nn"
 
@@ -429,8 +429,7 @@ def package() -> Iterator[tuple[Path, str]]:
             [
                 *imported("dynet_cy.train.interfaces", ["ParameterGroup"]),
                 *imported("dynet_cy.train.python_trainer", ["PythonTrainer"]),
-                *imported("dynet_cy.train.trainer", ["Trainer"]),
-                *imported("dynet_cy.train.trainers", [name for name, _, _ in trainers()]),
+                *imported("dynet_cy.train.trainer", ["Trainer", *(name for name, _, _ in trainers())]),
                 "",
             ]
         ),

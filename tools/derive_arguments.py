@@ -21,7 +21,7 @@ LAYERS = {
     "checkpoint": "which states are kept for backward, as the attribute of this name of builders says",
 }
 TEXTS = {
-    "train/trainers.pyx": {
+    "train/trainer.pyx": {
         "m": "the ParameterCollection to train.",
         "learning_rate": "step size",
         "alpha": "step size",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.files.reading import NOT_WHOLE, FileName, unpacked
+from dynet_cy.files.reading import FileName, not_whole, unpacked
 
 Digit = tuple[npt.NDArray[np.float32], int]
 
@@ -38,7 +38,7 @@ def read_idx(path: FileName) -> npt.NDArray[np.uint8]:
     with unpacked(name, "a file in the format IDX") as file:
         try:
             data = file.read()
-        except NOT_WHOLE as error:
+        except not_whole() as error:
             raise ValueError(f"{name}: not a whole gzip file: {error}") from error
     if len(data) < 4 or data[:3] != b"\0\0\x08" or len(data) < 4 + 4 * data[3]:
         raise ValueError(f"{name}: not an IDX file of bytes (it begins with {data[:4].hex(' ')})")

@@ -11,7 +11,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from dynet_cy.files.reading import NOT_WHOLE, FileName, is_plain, text_bytes
+from dynet_cy.files.reading import FileName, is_plain, not_whole, text_bytes
 
 
 def read_text(path: FileName, encoding: str = "utf-8") -> str:
@@ -38,7 +38,7 @@ def read_text(path: FileName, encoding: str = "utf-8") -> str:
             return file.read().decode(encoding).replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{name}: {error}; encoding= is for other text") from error
-    except NOT_WHOLE as error:
+    except not_whole() as error:
         raise ValueError(f"{name}: not a whole gzip file: {error}") from error
 
 
@@ -68,7 +68,7 @@ class Lines(Sequence[str]):
             else:
                 try:
                     self._content = file.read()
-                except NOT_WHOLE as error:
+                except not_whole() as error:
                     raise ValueError(f"lines: {self._path}: not a whole gzip file: {error}") from error
                 self._size = len(self._content)
         found = [np.array([begin], np.int64)]

@@ -6,7 +6,6 @@ is one step of one state, and a beam continues with the best ones by taking batc
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, Union
 
@@ -115,7 +114,9 @@ def parts_of(state: Any, where: str, path: str) -> list[tuple[str, Any]]:
         return [(f"{path}.{name}", part) for name, part in zip(state._fields, state)]
     if isinstance(state, (tuple, list)):
         return [(f"{path}[{i}]", part) for i, part in enumerate(state)]
-    if dataclasses.is_dataclass(state) and not isinstance(state, type):
+    if hasattr(type(state), "__dataclass_fields__"):
+        import dataclasses  # with what it imports, it would add 0.6 ms to `import dynet_cy`
+
         return [(f"{path}.{field.name}", getattr(state, field.name)) for field in dataclasses.fields(state)]
     raise TypeError(
         f"{where}: {path} is a {type(state).__name__}; a state is made of expressions, states of builders, tuples, "
@@ -131,6 +132,8 @@ def with_parts(state: Any, parts: list[Any]) -> Any:
         return type(state)(*parts)
     if isinstance(state, (tuple, list)):
         return tuple(parts) if isinstance(state, tuple) else parts
+    import dataclasses
+
     return dataclasses.replace(state, **{field.name: part for field, part in zip(dataclasses.fields(state), parts)})
 
 

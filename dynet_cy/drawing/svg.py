@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from dynet_cy.drawing import picture
 from dynet_cy.files.reading import FileName
@@ -17,7 +16,6 @@ _MOST_NODES = 2000  # a graph of more is not drawn node by node
 _MOST_BOXES = 300  # what a picture of such a graph has at most: it fits a screen
 
 
-@dataclass(frozen=True)
 class Drawing:
     """A picture of a graph, which notebooks display.
 
@@ -31,7 +29,8 @@ class Drawing:
         True
     """
 
-    svg: str = field(repr=False)
+    def __init__(self, svg: str) -> None:
+        self.svg = svg
 
     def save(self, filename: FileName) -> None:
         """Write the picture to a file. Any browser shows SVG.

@@ -9,13 +9,11 @@ from __future__ import annotations
 import codecs
 import contextlib
 import errno
-import gzip
 import io
 import os
 import re
 import sys
 import warnings
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, TypeVar, Union, cast
 
@@ -23,9 +21,6 @@ FileName = Union[str, "os.PathLike[str]"]
 Path = Union[FileName, bytes, "os.PathLike[bytes]"]
 Line = tuple[int, str]
 T = TypeVar("T")
-
-# Exceptions of reading a truncated or damaged gzip file.
-NOT_WHOLE = (EOFError, zlib.error, gzip.BadGzipFile)
 
 _BLOCK = 1 << 20
 _GZIP = b"\x1f\x8b"
@@ -87,6 +82,14 @@ class LineError(ValueError):
         self.number = number
 
 
+def not_whole() -> tuple[type[Exception], ...]:
+    """The exceptions of reading a truncated or damaged gzip file."""
+    import zlib  # with the library, it would add 1 ms to `import dynet_cy`
+    from gzip import BadGzipFile
+
+    return EOFError, zlib.error, BadGzipFile
+
+
 def other_format(start: bytes) -> str:
     """The compression of a file with this beginning, and advice; "" if it is not known."""
     return next((f": {what}" for mark, what in _OTHERS.items() if start.startswith(mark)), "")
@@ -112,7 +115,9 @@ class _Unpacked(io.RawIOBase):
     """The bytes in a gzip file, as many as there are before the place where it is cut off."""
 
     def __init__(self, file: io.BufferedReader) -> None:
-        self._file, self._packed = file, gzip.GzipFile(fileobj=file, mode="rb")
+        from gzip import GzipFile
+
+        self._file, self._packed = file, GzipFile(fileobj=file, mode="rb")
 
     def readable(self) -> bool:
         return True
@@ -163,7 +168,7 @@ def text_bytes(path: FileName, what: str, encoding: str = "utf-8") -> tuple[io.B
                     closing.pop_all()
                     return file, encoding
                 content = file.read()
-        except NOT_WHOLE as error:
+        except not_whole() as error:
             raise ValueError(f"{os.fspath(path)}: not a whole gzip file: {error}") from error
         except ValueError as error:
             raise ValueError(f"{os.fspath(path)}: {error}") from error
@@ -208,7 +213,7 @@ class TextFile:
             try:
                 for self.number, line in enumerate(file, 1):
                     yield self.number, line.decode(encoding, "surrogateescape").rstrip("\r\n")
-            except NOT_WHOLE as error:
+            except not_whole() as error:
                 self.bad(f"after line {self.number}: not a whole gzip file: {error}")
 
     def check(self, line: Line, advice: str = "; encoding= is for other text") -> None:

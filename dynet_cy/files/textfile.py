@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dynet_cy.files.reading import NOT_WHOLE, Path, is_plain, other_format, unpacked
+from dynet_cy.files.reading import Path, is_plain, not_whole, other_format, unpacked
 from dynet_cy.files.replacing import replacing
 
 if TYPE_CHECKING:
@@ -380,7 +380,7 @@ def _opened(path: Path) -> Iterator[_Reader]:
     with unpacked(path, "a text model file") as file:
         try:
             yield _Reader(file, shown)
-        except NOT_WHOLE as error:
+        except not_whole() as error:
             raise TruncatedModelFileError(f"not a whole gzip file: {error}", shown) from error
 
 

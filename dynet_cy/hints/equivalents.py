@@ -565,8 +565,8 @@ _ROWS = {
     (place, name): row
     for rows in TABLES.values()
     for row in rows
-    for place in Row._fields[2:-1]
-    for name in getattr(row, place).split()
+    for place, names in zip(Row._fields[2:-1], row[2:-1])
+    for name in names.split()
 }
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError, deserialize
 
 from dynet_cy.files.reading import FileName, opened
 from dynet_cy.files.textfile import ModelFileError, ModelMismatchError, known_format
@@ -35,6 +34,8 @@ def read_tensors(path: FileName) -> dict[str, Array]:
     """
     with opened(path, "a safetensors file") as file:
         data = file.read()
+    from safetensors import SafetensorError, deserialize
+
     parse: Any = deserialize  # has no types
     try:
         found = parse(data)

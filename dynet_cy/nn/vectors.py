@@ -26,7 +26,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from dynet_cy.core.items import check_no_table
-from dynet_cy.files.reading import NOT_WHOLE, FileName, is_plain, opened, text_bytes, unpacked
+from dynet_cy.files.reading import FileName, is_plain, not_whole, opened, text_bytes, unpacked
 from dynet_cy.files.textfile import ModelFileError
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.initializers import NormalInitializer
@@ -250,7 +250,7 @@ class _Source:
         """The rows, up to the place where a gzip file ends too early."""
         try:
             yield from rows
-        except NOT_WHOLE as error:
+        except not_whole() as error:
             self.bad(f"not a whole gzip file: {error}")
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
@@ -321,7 +321,7 @@ def _text_rows(source: _Source) -> tuple[int, Rows]:
     lines = source.lines()
     try:
         number, first = next(lines, (1, b""))
-    except NOT_WHOLE as error:
+    except not_whole() as error:
         raise ModelFileError(f"not a whole gzip file: {error}", source.name) from error
     header = _header(first)
     dim = _dim(first) if header is None else header[1]
@@ -360,7 +360,7 @@ def _binary_rows(source: _Source) -> tuple[int, Rows]:
     name, file = source.name, source.file
     try:
         first = file.readline(64)
-    except NOT_WHOLE as error:
+    except not_whole() as error:
         raise ModelFileError(f"not a whole gzip file: {error}", name) from error
     if first.startswith(_FASTTEXT_MODEL):
         raise ModelFileError("a model of fastText, with parts of words; its vectors are in the .vec file", name)

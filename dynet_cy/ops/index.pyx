@@ -14,7 +14,7 @@ from libc.string cimport memset, strcmp
 
 from dynet_cy.core.tensor cimport FLOATS, INTEGERS, Attr, Call, Dim, Tensor, number_at, size_of
 from dynet_cy.kernels.kernels cimport K, dy_kernels
-from dynet_cy.memory.bridge cimport dim_from_shape
+from dynet_cy.memory.bridge cimport dim_from_shape, memory_of
 from dynet_cy.ops.loops cimport Split, split_at, without
 from dynet_cy.ops.registry cimport (
     ALL, FIRST, LIST, MAX_OPS, SECOND, UNREAD, UNREAD_ODD, DimRule, Op, Shapes, need_d, register,
@@ -268,12 +268,12 @@ cdef bint has_positions(uint32_t op) noexcept nogil:
     return rows[op].positions
 
 
-cdef int set_tensor(Tensor* x, tuple dim, int[::1] numbers) except -1:
+cdef int set_tensor(Tensor* x, tuple dim, object numbers) except -1:
     memset(x, 0, sizeof(Tensor))
     dim_from_shape(dim[0], &x.dim, "read_places")
     x.dim.bd = dim[1]
     x.bstride = size_of(&x.dim) if x.dim.bd > 1 else 0
-    x.v = <float*>&numbers[0] if numbers.shape[0] else NULL
+    x.v = <float*>memory_of(numbers)
     return 0
 
 
@@ -291,9 +291,9 @@ def read_places(
     cdef Tensor source
     cdef Attr[4] words
     cdef Call c
-    cdef uint32_t[::1] listed = np.ascontiguousarray(items.ravel(), np.uint32)
     cdef int k
     memset(&c, 0, sizeof(Call))
+    listed = np.ascontiguousarray(items.ravel(), np.uint32)
     numbers = np.arange(np.prod(x[0], dtype=np.int64) * x[1], dtype=np.int32)
     found = np.empty(np.prod(y[0], dtype=np.int64) * y[1], np.int32)
     set_tensor(&source, x, numbers)
@@ -303,7 +303,7 @@ def read_places(
     c.n = 1
     c.x = &source
     c.attrs = words
-    c.items = &listed[0] if listed.shape[0] else NULL
+    c.items = <uint32_t*>memory_of(listed)
     c.item_count = items.shape[1]
     if len(found):
         row_of(name.encode()).forward(&c)               # bit by bit

@@ -21,7 +21,7 @@ from dynet_cy.kernels.lazy_rows cimport are_states_behind
 from dynet_cy.memory.bridge cimport array_at, memory_of
 from dynet_cy.memory.storage cimport Param, Plane, Storage, note_gradient
 from dynet_cy.model.parameters cimport _Stored, settle
-from dynet_cy.train.host cimport squared_norm, sum_table
+from dynet_cy.train.backends cimport squared_norm, sum_table
 from dynet_cy.train.interfaces cimport FROZEN, MOVES, Backend, Reducer, TrainerSettings, Update
 from dynet_cy.watch.timeline cimport EXCHANGE, begin_span, end_span
 

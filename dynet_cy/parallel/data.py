@@ -7,8 +7,6 @@ import heapq
 import importlib
 import math
 import operator
-import random
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Callable, Generic, Optional, TypeVar, cast, overload
 
@@ -30,8 +28,10 @@ def order_of_epoch(n: int, shuffle: bool, seed: int, epoch: int) -> Sequence[int
     """The numbers of n items in the order of an epoch, the same on all ranks."""
     if not shuffle:
         return range(n)
+    from random import Random  # it would add 1 ms to `import dynet_cy`
+
     numbers = list(range(n))
-    random.Random(f"{seed} {epoch}").shuffle(numbers)
+    Random(f"{seed} {epoch}").shuffle(numbers)
     return numbers
 
 
@@ -171,9 +171,11 @@ class Shard(Generic[T]):
 
     def _summary(self) -> tuple[Any, ...]:
         """The data that must be equal on all ranks: length, order, and some of the items."""
+        from zlib import crc32
+
         n = len(self._data)
         some = sorted({0, n // 3, n // 2, n - 1} & set(range(n)))
-        check = zlib.crc32(repr([outline(self._data[i]) for i in some]).encode())
+        check = crc32(repr([outline(self._data[i]) for i in some]).encode())
         costs = None if self._cost is None else [self._cost_of(i) for i in some]
         how = self._uneven, self._batch_size, costs
         return n, self.epoch, self._position, self._seed, self._shuffle, *how, check

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 
-from dynet_cy.parallel.board import Board, anonymous_memory
 from dynet_cy.parallel.communicator import PATIENCE, WORKING
+from dynet_cy.parallel.shared_memory import Board, anonymous_memory
 from dynet_cy.parallel.start import PROGRAM as START
 
 # Seconds between checks of the workers; ends of workers and signals are noticed at once.

@@ -30,7 +30,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynet_cy.kernels import pool
-from dynet_cy.parallel.board import Board, anonymous_memory
 from dynet_cy.parallel.collective import allreduce, overlapped
 from dynet_cy.parallel.communicator import (
     LEFT,
@@ -45,6 +44,7 @@ from dynet_cy.parallel.communicator import (
     only_some,
 )
 from dynet_cy.parallel.shared import SharedCommunicator, sum_of_rows
+from dynet_cy.parallel.shared_memory import Board, anonymous_memory
 from dynet_cy.parallel.start import cpus
 from dynet_cy.train import Trainer
 from dynet_cy.train.interfaces import Reducer

@@ -7,15 +7,12 @@ state of the random streams of each, and the position in the data.
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
-import random
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, Union
+from typing import TYPE_CHECKING, Any, Protocol, Union
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
 from dynet_cy.files.checkpoint import RANDOM, checked, load_safetensors, save_safetensors, stored_state
 from dynet_cy.files.reading import FileName
@@ -30,7 +27,10 @@ from dynet_cy.parallel.runtime import current
 from dynet_cy.train import Trainer
 
 # As texts: numpy.random is loaded with its first use.
-Generator = Union[random.Random, "np.random.Generator", "np.random.RandomState"]
+if TYPE_CHECKING:
+    import random
+
+Generator = Union["random.Random", "np.random.Generator", "np.random.RandomState"]
 
 
 class Place(Protocol):
@@ -220,8 +220,11 @@ def _stored(collection: ParameterCollection) -> list[Any]:
 
 def _try_states(states: Sequence[tuple[Any, Any]], path: FileName) -> None:
     """Check, on copies of the generators, that their states can be restored."""
+    from copy import deepcopy
+    from random import Random
+
     for i, (generator, state) in enumerate(states):
-        copied: Any = {0: random.Random, 1: np.random.RandomState}.get(i, lambda g=generator: copy.deepcopy(g))()
+        copied: Any = {0: Random, 1: np.random.RandomState}.get(i, lambda g=generator: deepcopy(g))()
         try:
             set_state(copied, state)
         except Exception as error:  # of any type, depending on the generator
@@ -276,6 +279,8 @@ def everywhere(path: FileName, communicator: Communicator) -> Iterator[FileName]
 
 def _identity(path: FileName) -> Any:
     """The identity of a checkpoint file; None if there is no such file."""
+    from safetensors import SafetensorError, safe_open
+
     try:
         size = os.stat(path).st_size
         with safe_open(os.fspath(path), "numpy") as file:
@@ -289,6 +294,8 @@ def _identity(path: FileName) -> Any:
 
 def generators_of(generators: Sequence[Generator], function: str) -> list[Any]:
     """The global generators of Python and NumPy, then the program's own."""
+    import random  # it would add 1 ms to `import dynet_cy`
+
     for g in generators:
         if not isinstance(g, (random.Random, np.random.Generator, np.random.RandomState)):
             raise TypeError(

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynet_cy.files import replacing
-from dynet_cy.parallel.board import Board
 from dynet_cy.parallel.communicator import Communicator, Floats, check_floats, on_devices, steps_in_python
-from dynet_cy.parallel.shared_update import lock_free, shared
+from dynet_cy.parallel.shared_memory import Board, lock_free, shared
 from dynet_cy.train import Trainer
 from dynet_cy.train.interfaces import Reducer
 

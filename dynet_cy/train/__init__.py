@@ -3,8 +3,7 @@
 # derived: imports, by tools/derive.py
 from dynet_cy.train.interfaces import ParameterGroup
 from dynet_cy.train.python_trainer import PythonTrainer
-from dynet_cy.train.trainer import Trainer
-from dynet_cy.train.trainers import (
+from dynet_cy.train.trainer import (
     AdadeltaTrainer,
     AdagradTrainer,
     AdamTrainer,
@@ -17,6 +16,7 @@ from dynet_cy.train.trainers import (
     RMSPropTrainer,
     SignumTrainer,
     SimpleSGDTrainer,
+    Trainer,
 )
 
 # end of imports

@@ -142,7 +142,7 @@ cdef int plan_entry(Update* u, Py_ssize_t i, uint32_t n, States states, Span* sp
 #
 # How a trainer makes its updates: a `Backend` says where, a `Reducer` says together with which other processes.
 #
-# Any backend works with any reducer.  `dynet_cy.train.device` chooses the backend, by where the parameters live;
+# Any backend works with any reducer.  `dynet_cy.train.backends` chooses the backend, by where the parameters live;
 # `dynet_cy.parallel.trainer.wrap` chooses the reducer, by how the process is connected to others.
 
 cdef class Reducer

@@ -9,11 +9,9 @@ from numpy.typing import NDArray
 
 from dynet_cy.model.collection import ParameterCollection
 from dynet_cy.model.parameters import LookupParameters, Parameters
-from dynet_cy.train.device import refuse_devices
-from dynet_cy.train.host import PythonBackend
+from dynet_cy.train.backends import PythonBackend, refuse_devices
 from dynet_cy.train.interfaces import Backend, ParameterGroup
-from dynet_cy.train.trainer import Trainer
-from dynet_cy.train.trainers import SimpleSGDTrainer
+from dynet_cy.train.trainer import SimpleSGDTrainer, Trainer
 
 Floats = NDArray[np.float32]
 

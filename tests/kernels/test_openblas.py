@@ -1,8 +1,11 @@
-"""The kernels that OpenBLAS is set to use."""
+"""The kernels and the threads that OpenBLAS is set to use."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -45,3 +48,33 @@ def test_coretype(
     kernels._load()
     assert seen == [told]
     assert os.environ.get("OPENBLAS_CORETYPE") == before
+
+
+@pytest.mark.parametrize("before", [None, "3"])
+def test_openblas_is_told_to_begin_no_threads(before: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(
+        kernels.importlib, "import_module", lambda name: seen.append(os.environ.get("OPENBLAS_NUM_THREADS"))
+    )
+    if before is None:
+        monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    else:
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", before)
+    kernels._load()
+    assert seen == ["1"]
+    assert os.environ.get("OPENBLAS_NUM_THREADS") == before
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="this system does not list threads in files")
+def test_no_thread_begins_with_the_package() -> None:
+    program = """
+import os
+import numpy
+before = len(os.listdir("/proc/self/task"))
+import dynet_cy
+print(before, len(os.listdir("/proc/self/task")))
+"""
+    env = {**os.environ, "OPENBLAS_NUM_THREADS": "4"}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+    before, after = done.stdout.split()
+    assert before == after

@@ -11,10 +11,10 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy.parallel import mpi
-from dynet_cy.parallel.board import Board, anonymous_memory
 from dynet_cy.parallel.collective import allreduce
 from dynet_cy.parallel.communicator import Communicator, LocalCommunicator
 from dynet_cy.parallel.shared import SharedCommunicator
+from dynet_cy.parallel.shared_memory import Board, anonymous_memory
 
 SHAPES = ((4,), (90, 100), (3,), (300, 300), (0,), (2, 2))
 """Planes grow piece by piece, so adjacent parameters may be far from each other in memory."""

@@ -33,9 +33,9 @@ import dynet_cy as dy
 from dynet_cy.graph.expressions import reset_random_seed as set_seed
 from dynet_cy.graph.origin import is_recording
 from dynet_cy.parallel import runtime
-from dynet_cy.parallel.board import Board, anonymous_memory
 from dynet_cy.parallel.communicator import LocalCommunicator
 from dynet_cy.parallel.shared import SharedCommunicator
+from dynet_cy.parallel.shared_memory import Board, anonymous_memory
 from dynet_cy.watch.instruments import is_checking
 
 Numbers = list["np.ndarray"]

@@ -1,4 +1,4 @@
-"""Shared memory and a barrier for the processes of one machine."""
+"""Memory that the processes of one machine share."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
