@@ -106,10 +106,18 @@ def tree_lstm_c(step: Step, i: int) -> Contribution:
     return assembled(step, size, 3 + step.word(0), {k: cmult(dy, other) for k, other in given.items()})
 
 
-@each("vanilla_lstm_h", "tree_lstm_h")
-def output(step: Step, i: int) -> Contribution:
-    """y = o tanh(c), where o is a block of the gates"""
-    place = 2 if step.node.op == "vanilla_lstm_h" else 1
+@each("vanilla_lstm_h")
+def lstm_h(step: Step, i: int) -> Contribution:
+    return output(step, i, 2)
+
+
+@each("tree_lstm_h")
+def tree_lstm_h(step: Step, i: int) -> Contribution:
+    return output(step, i, 1)
+
+
+def output(step: Step, i: int, place: int) -> Contribution:
+    """y = o tanh(c), where o is the block number `place` of the gates"""
     size, dy = step.node.shape[0], flat(step.dy)
     squashed = step.once(("tanh of", step.node.args[0]), lambda: tanh(flat(step.x(0))))
     if i == 0:

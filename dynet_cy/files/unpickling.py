@@ -434,12 +434,12 @@ _INSTRUCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _operation(op: pickletools.OpcodeInfo) -> _Operation:
-    before = [] if op.name == "POP" else op.stack_before  # which may take a mark
+def _operation(code: pickletools.OpcodeInfo) -> _Operation:
+    before = [] if code.name == "POP" else code.stack_before  # which may take a mark
     takes_marked = pickletools.markobject in before
     count = before.index(pickletools.markobject) if takes_marked else len(before)
-    pushes = len(op.stack_after) - (pickletools.markobject in op.stack_after)
-    return _INSTRUCTIONS.get(op.name, lambda m, x: x), op.arg, count, takes_marked, pushes
+    pushes = len(code.stack_after) - (pickletools.markobject in code.stack_after)
+    return _INSTRUCTIONS.get(code.name, lambda m, x: x), code.arg, count, takes_marked, pushes
 
 
 # By their codes. Those that are not in the table, and put their argument onto the stack, do nothing else.

@@ -71,14 +71,14 @@ cdef Op* op_at(uint32_t id) noexcept nogil:
 
 
 cdef int need_d(const Shapes* s) except -1:
-    """Attribute 0 must be an axis of x."""
+    """Attribute 0, named d, must be an axis of x."""
     if s.attrs[0].u >= s.x[0].nd:
-        raise DimensionError(f"the axis must be one of x, from 0 to {<int>s.x[0].nd - 1}")
+        raise DimensionError(f"d must be an axis of x, from 0 to {<int>s.x[0].nd - 1}")
     return 0
 
 
 cdef int need_axis(const Shapes* s) except -1:
-    """The same, but a number has an axis too."""
+    """Attribute 0 must be an axis of x; a number has one too."""
     if s.attrs[0].i < 0 or s.attrs[0].u >= max(s.x[0].nd, <uint32_t>1):
         raise DimensionError(f"x has no axis {s.attrs[0].i}")
     return 0

@@ -66,8 +66,15 @@ cdef int need_indices(const Shapes* s, uint32_t n) except -1:
 
 # ---- pick: y = x[..., items[0], ...] ------------------------------------------
 
+cdef int need_one_axis(const Shapes* s) except -1:
+    """Attribute 0 must be an axis of x; functions name it differently."""
+    if s.attrs[0].u >= s.x[0].nd:
+        raise DimensionError(f"the axis must be one of x, from 0 to {<int>s.x[0].nd - 1}")
+    return 0
+
+
 cdef int pick_dim(const Shapes* s, Dim* y) except -1:
-    need_d(s)
+    need_one_axis(s)
     if s.bd == 1:
         y.bd = s.n_items                            # one batch element per index; all share x
     else:
@@ -225,7 +232,7 @@ def pick_batch(e, indices: Expression | _Ints, dim=0) -> PickedExpression:
 
 cdef int pick_range_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t d = s.attrs[0].u, n = s.attrs[1].u
-    need_d(s)
+    need_one_axis(s)
     check_count(s, 1)
     if s.items[0] > 0x7FFFFFFF or s.items[0] + n > s.x[0].d[d]:
         raise IndexError(
@@ -395,7 +402,7 @@ def pick_batch_elems(x, vs: Expression | _Ints):
 
 cdef int select_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t d = s.attrs[0].u
-    need_d(s)
+    need_one_axis(s)
     need_indices(s, s.x[0].d[d])
     same_dim(s, y)
     y.d[d] = s.n_items
@@ -592,7 +599,7 @@ cdef int need_places(const Dim* x) except -1:
 
 cdef int take_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t axis = s.attrs[0].u
-    need_d(s)
+    need_one_axis(s)
     need_positions(s.x[1], s.x[0].d[axis])
     if s.attrs[1].u == <uint32_t>ONE_POSITION:
         need_one(s, 1)
@@ -649,7 +656,7 @@ cdef Expression taken_at(object x, Expression index, Py_ssize_t axis, str name):
 
 cdef int put_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t axis = s.attrs[0].u
-    need_d(s)
+    need_one_axis(s)
     need_positions(s.x[1], s.attrs[2].u)
     same_dim(s, y)
     if s.attrs[1].u == <uint32_t>OWN_POSITIONS:
