@@ -24,7 +24,7 @@ SOURCE = ROOT / "dynet_cy"
 
 
 # Modules that only some functions need; together they would take nearly as long as the rest of `import dynet_cy`.
-SELDOM = "asyncio dataclasses greenlet gzip hashlib html json random safetensors sysconfig tempfile"
+SELDOM = "asyncio dataclasses gzip hashlib html json random safetensors sysconfig tempfile"
 
 
 def test_modules_that_few_programs_need_are_imported_where_they_are_used(tmp_path: Path) -> None:

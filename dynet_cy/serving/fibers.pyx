@@ -12,6 +12,8 @@ import atexit
 import sys
 import threading
 
+import greenlet
+
 cimport cython
 from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
 from cpython.object cimport PyObject
@@ -129,25 +131,12 @@ ctypedef object (*CurrentFiber)()
 ctypedef object (*SwitchTo)(PyObject* fiber, PyObject* arguments, PyObject* keywords)
 ctypedef int (*SetParent)(object fiber, object parent) except -1
 
-cdef NewFiber new_fiber = NULL
-cdef CurrentFiber current_fiber
-cdef SwitchTo switch_fiber
-cdef SetParent set_parent
-cdef object GreenletExit
-
-
-cdef int load_greenlet() except -1:
-    """Import greenlet, which would add 0.5 ms to `import dynet_cy`."""
-    global new_fiber, current_fiber, switch_fiber, set_parent, GreenletExit
-    import greenlet
-
-    cdef void** exported = <void**>PyCapsule_Import("greenlet._C_API", 0)
-    GreenletExit = greenlet.GreenletExit
-    current_fiber = <CurrentFiber>exported[4]
-    switch_fiber = <SwitchTo>exported[6]
-    set_parent = <SetParent>exported[7]
-    new_fiber = <NewFiber>exported[3]
-    return 0
+cdef void** exported = <void**>PyCapsule_Import("greenlet._C_API", 0)
+cdef NewFiber new_fiber = <NewFiber>exported[3]
+cdef CurrentFiber current_fiber = <CurrentFiber>exported[4]
+cdef SwitchTo switch_fiber = <SwitchTo>exported[6]
+cdef SetParent set_parent = <SetParent>exported[7]
+cdef object GreenletExit = greenlet.GreenletExit
 
 
 cdef extern from "fibers.h":
@@ -499,8 +488,6 @@ cdef class Fibers(SharedRequests):
     def __init__(self, ComputationGraph graph, double longest_pass=0) -> None:
         if graph.requests is not None:
             raise RuntimeError("Fibers: others run on this graph")
-        if new_fiber == NULL:
-            load_greenlet()
         self.graph = graph
         self.hub = current_fiber()
         self.parked = parked_fibers()
