@@ -65,7 +65,7 @@ def test_openblas_is_told_to_begin_no_threads(before: str | None, monkeypatch: p
     assert os.environ.get("OPENBLAS_NUM_THREADS") == before
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="this system does not list threads in files")
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc, which only Linux has")
 def test_no_thread_begins_with_the_package() -> None:
     program = """
 import os
